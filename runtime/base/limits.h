@@ -1,0 +1,27 @@
+// Every limit of the host, by name. Each is tested at the limit and one past it; the number's reason
+// stands beside it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bloomery::limits {
+
+// Model files.
+inline constexpr uint64_t kMetadataBytesMax = 512ull << 20;  // the largest public vocabularies take about 40 MiB
+
+// Templates (docs/serving.md): a hostile template ends with an error, not with the process.
+inline constexpr uint64_t kJinjaStepsMax = 1'000'000;
+inline constexpr int kJinjaDepthMax = 64;
+inline constexpr size_t kJinjaOutputBytesMax = 16u << 20;
+
+// HTTP.
+inline constexpr size_t kRequestHeadBytesMax = 64u << 10;
+inline constexpr int kRequestHeadSecondsMax = 10;
+inline constexpr size_t kRequestBodyBytesMax = 64u << 20;
+inline constexpr int kRequestBodySecondsMax = 60;
+inline constexpr int kConnectionsMax = 256;
+inline constexpr size_t kQueuedRequestsMax = 64;
+inline constexpr int kJsonDepthMax = 64;
+
+}  // namespace bloomery::limits
