@@ -1,0 +1,56 @@
+// One pass of a seat: the line between the engine, which decides what rows run, and exec, which runs
+// them. The engine hands rows to a PassRunner, which computes them and leaves the logits of the rows
+// that asked for them. One thread (the engine's) calls a runner; a runner owns the seat's planes,
+// worker pool and buffers, and allocates nothing from the heap inside Run. It never samples, never
+// schedules, never talks to clients.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace bloomery::exec {
+
+// One row: a token position of one slot. Rows of a slot are contiguous in a pass and in ascending
+// order, the first at the slot's present length.
+struct PassRow {
+  int32_t slot = 0;
+  int32_t index = 0;  // causality and storage: 0 is the slot's first token
+  int32_t token = 0;
+  bool logits = false;  // whether this row's logits are wanted
+};
+
+// What is fixed once a seat is loaded.
+struct SeatLimits {
+  int32_t slots = 0;
+  int32_t slot_context = 0;  // rows a slot can hold
+  int32_t rows_max = 0;      // rows of one pass (the ubatch)
+  int32_t vocabulary = 0;    // length of a logits row
+};
+
+class PassRunner {
+ public:
+  virtual ~PassRunner() = default;
+  virtual const SeatLimits& limits() const = 0;
+
+  // Runs 1..rows_max rows. Throws Error(kInternal) naming operator, layer and row when a row fails
+  // numerically or a kernel returns a failure; the caller then cuts every slot of the pass back to
+  // its length before the pass.
+  virtual void Run(std::span<const PassRow> rows) = 0;
+
+  // Logits of the i-th row of the last pass that had `logits` set: f32 [vocabulary]. Valid until the
+  // next Run.
+  virtual std::span<const float> Logits(int32_t i) const = 0;
+
+  // Forgets the slot's rows from `length` on (0 empties it).
+  virtual void Cut(int32_t slot, int32_t length) = 0;
+
+  // The longest length <= `length` that the slot can be cut back to exactly: `length` itself for
+  // append planes; a checkpoint's position where a plane cannot be cut by position.
+  virtual int32_t Keepable(int32_t slot, int32_t length) const = 0;
+
+  // Makes slot `to` hold the first `length` rows of slot `from` (the choices of one request). `to`
+  // was cut to 0 before.
+  virtual void CopySlot(int32_t from, int32_t to, int32_t length) = 0;
+};
+
+}  // namespace bloomery::exec
