@@ -1,5 +1,5 @@
-// Every limit of the host, by name. Each is tested at the limit and one past it; the number's reason
-// stands beside it.
+// Every limit of the host, by name. Each is tested at the limit and one past it; the number's
+// reason stands beside it.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,8 @@
 namespace bloomery::limits {
 
 // Model files.
-inline constexpr uint64_t kMetadataBytesMax = 512ull << 20;  // the largest public vocabularies take about 40 MiB
+inline constexpr uint64_t kMetadataBytesMax =
+    512ull << 20;  // the largest public vocabularies take about 40 MiB
 
 // Templates (docs/serving.md): a hostile template ends with an error, not with the process.
 inline constexpr uint64_t kJinjaStepsMax = 1'000'000;
