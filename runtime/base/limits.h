@@ -15,6 +15,17 @@ inline constexpr uint64_t kMetadataBytesMax =
 inline constexpr uint64_t kJinjaStepsMax = 1'000'000;
 inline constexpr int kJinjaDepthMax = 64;
 inline constexpr size_t kJinjaOutputBytesMax = 16u << 20;
+inline constexpr size_t kJinjaSourceBytesMax =
+    1u << 20;  // the longest public chat template takes about 30 KiB
+inline constexpr size_t kJinjaValueBytesMax =
+    256u << 20;  // alive at once in one render: a few copies of a full body
+inline constexpr size_t kJinjaWorkBytesPerStep =
+    4096;  // copying text costs steps, so doubling loops end too
+inline constexpr int kJinjaValueDepthMax =
+    128;  // above kJsonDepthMax, with room for what a template wraps around
+inline constexpr int kJinjaEvalDepthMax =
+    1024;  // nodes under evaluation over all nested macro calls: about 1 MiB of stack
+inline constexpr size_t kJinjaRangeMax = 100'000;  // jinja2's own sandbox limit
 
 // HTTP.
 inline constexpr size_t kRequestHeadBytesMax = 64u << 10;
