@@ -1,0 +1,54 @@
+/* The standard operators, version by version: ports, attributes, defaults.
+ *
+ * Notation: [a, b, rows] lists ne[0], ne[1], … ; `rows` is the axis of the value's domain. Values are f32
+ * unless said. "weight" names a seat weight. An attribute without a default must be given. Every
+ * operator gives a row the same bits whatever else is in the pass (docs/design.md, numeric rule).
+ *
+ * embed/1          in: ids i32 [1, rows]  weight: table [width, vocabulary]   out: [width, rows]
+ *                  Row `id` of the table, decoded to f32. An id outside the table fails the row.
+ * linear/1         in: x [k, rows]  weights: 1 … 8 matrices [k, n_i]  attr: biases bool = false
+ *                  out: one [n_i, rows] for each matrix. With biases, each matrix is followed by a
+ *                  vector [n_i] in the weight list.
+ * rms_norm/1       in: x [d, rows] or [d, heads, rows]  weight: [d]  attr: eps f64
+ *                  out: x * 1/sqrt(mean(x²)+eps) * weight, over ne[0].
+ * reshape/1        in: x  attr: ne i64[1…3] (without the row axis; the product is kept)  out: the same values
+ * add/1            in: a, b of one shape  out: a + b
+ * mul/1            in: a, b of one shape  out: a * b
+ * rope/1           in: x [d, heads, rows]  attrs: kind str = "neox", dims i64 = d, base f64, scale f64 = 1
+ *                  out: x with the first `dims` of each head rotated by the row's pos[0]: pair (i, i+dims/2)
+ *                  by the angle scale·pos·base^(−2i/dims).
+ * append/1         in: x [w, rows] or [d, heads, rows]  plane: w (append)   out: none
+ *                  Writes each row of the pass to its index in its slot, in the plane's type.
+ * attention/1      in: q [d, heads, rows]  planes: k, v (append)  attrs: kv_heads i64, scale f64,
+ *                  source str = "plane"   out: [v_width/kv_heads, heads, rows]
+ *                  Softmax over the plane's rows 0 … index of the row's slot. Query head h reads kv head
+ *                  h·kv_heads/heads.
+ * router/1         in: x [k, rows]  weight: [k, experts]  attrs: scoring str = "softmax", used i64,
+ *                  renormalise bool = true, scale f64 = 1
+ *                  out: ids i32 [used, rows] (largest weight first, the lower id on a tie), weights
+ *                  [used, rows], logits [experts, rows]
+ * routed_experts/1 in: x [k, rows], ids i32 [used, rows], weights [used, rows], residual [k, rows]
+ *                  attr: bank i64   out: residual + Σ weight · expert(x), picks summed by rule N7
+ * select_rows/1    in: x [w, rows]  attr: domain str = "logit_rows"   out: [w, logit rows]
+ * head/1           in: x [k, rows]  weight: [k, vocabulary]   out: [vocabulary, rows]
+ */
+#ifndef BLOOMERY_OPERATORS_H_
+#define BLOOMERY_OPERATORS_H_
+
+#include <bloomery/base.h>
+
+#define BL_OP_EMBED "embed"
+#define BL_OP_LINEAR "linear"
+#define BL_OP_RMS_NORM "rms_norm"
+#define BL_OP_RESHAPE "reshape"
+#define BL_OP_ADD "add"
+#define BL_OP_MUL "mul"
+#define BL_OP_ROPE "rope"
+#define BL_OP_APPEND "append"
+#define BL_OP_ATTENTION "attention"
+#define BL_OP_ROUTER "router"
+#define BL_OP_ROUTED_EXPERTS "routed_experts"
+#define BL_OP_SELECT_ROWS "select_rows"
+#define BL_OP_HEAD "head"
+
+#endif /* BLOOMERY_OPERATORS_H_ */
