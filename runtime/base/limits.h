@@ -27,6 +27,20 @@ inline constexpr int kJinjaEvalDepthMax =
     1024;  // nodes under evaluation over all nested macro calls: about 1 MiB of stack
 inline constexpr size_t kJinjaRangeMax = 100'000;  // jinja2's own sandbox limit
 
+// Text.
+inline constexpr size_t kTokeniseBytesMax =
+    256u << 20;  // four full bodies: a template may repeat what a request brought
+inline constexpr size_t kWordBytesMax =
+    1u << 20;  // longest piece merged as a whole (24 bytes of scratch a byte); a longer one is cut
+inline constexpr size_t kSpecialTokenBytesMax =
+    4096;  // of a control or user-defined token, which is compared at every place of a text
+inline constexpr size_t kStopStringsMax = 256;
+inline constexpr size_t kStopStringBytesMax = 4096;
+inline constexpr size_t kSamplersMax = 64;         // entries of `samplers`, repeats included
+inline constexpr size_t kDryBreakersMax = 64;      // each costs one look at the whole vocabulary
+inline constexpr size_t kDryBreakerBytesMax = 40;  // longer strings are cut, as llama-server does
+inline constexpr size_t kDryBreakerTailMax = 20;   // tokens of a breaker after its first
+
 // HTTP.
 inline constexpr size_t kRequestHeadBytesMax = 64u << 10;
 inline constexpr int kRequestHeadSecondsMax = 10;

@@ -1,7 +1,7 @@
 // Token ids to text as they are generated: releases whole UTF-8 characters only and keeps the bytes
-// of an unfinished one until it is completed. One object a sequence, one thread at a time; it refers
-// to a Tokenizer that must outlive it. Everything it returns is valid UTF-8: all returned texts
-// joined equal ReplaceInvalidUtf8(tokenizer.Detokenise(all ids)), however the ids were split.
+// of an unfinished one until it is completed. One object a sequence, one thread at a time; it
+// refers to a Tokenizer that must outlive it. Everything it returns is valid UTF-8: all returned
+// texts joined equal ReplaceInvalidUtf8(tokenizer.Detokenise(all ids)), however the ids were split.
 #pragma once
 
 #include <string>

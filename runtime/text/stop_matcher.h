@@ -1,7 +1,8 @@
 // Finds stop strings in text that arrives in pieces, and never lets a byte of one out. What it
 // decides depends on the text alone, not on where the pieces were cut: the match is the stop string
-// that is complete first; of two complete at the same byte, the longer. Text that may still become a
-// stop string is held back. One object a sequence, one thread at a time; owns copies of the strings.
+// that is complete first; of two complete at the same byte, the longer. Text that may still become
+// a stop string is held back. One object a sequence, one thread at a time; owns copies of the
+// strings.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +22,8 @@ class StopMatcher {
   // above limits::kStopStringsMax strings or limits::kStopStringBytesMax bytes in one.
   explicit StopMatcher(std::span<const std::string> words);
 
-  // Adds a piece; returns the text that is now free to go, "" once a stop string was found. The view
-  // is valid until the next call.
+  // Adds a piece; returns the text that is now free to go, "" once a stop string was found. The
+  // view is valid until the next call.
   std::string_view Next(std::string_view piece);
 
   // The sequence ended without a stop string: returns what was held back.

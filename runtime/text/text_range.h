@@ -1,5 +1,5 @@
-// A byte range of a text, half open. Rendered prompts carry a list of them: the parts that came from
-// the user and in which control tokens must stay plain text (tokenizer.h).
+// A byte range of a text, half open. Rendered prompts carry a list of them: the parts that came
+// from the user and in which control tokens must stay plain text (tokenizer.h).
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Text to token ids and back, for byte-level BPE vocabularies (GGUF `tokenizer.ggml.model` = gpt2).
-// Owns its vocabulary, merge table and compiled pre-tokenizer. Immutable once built: every method is
-// const and may be called from any thread. Never normalises text, and never loses a byte:
+// Owns its vocabulary, merge table and compiled pre-tokenizer. Immutable once built: every method
+// is const and may be called from any thread. Never normalises text, and never loses a byte:
 // Detokenise(Tokenise(x), shown) == x for any bytes x, well-formed UTF-8 or not.
 //
 //   text::Tokenizer tokenizer(vocabulary);
@@ -22,7 +22,8 @@ namespace bloomery::text {
 struct TokeniseOptions {
   // Put BOS before and EOS behind, where the vocabulary asks for them.
   bool add_special = false;
-  // Take the text of control tokens (`<|im_end|>`) as those tokens. User-defined tokens always match.
+  // Take the text of control tokens (`<|im_end|>`) as those tokens. User-defined tokens always
+  // match.
   bool parse_special = false;
   // With parse_special: byte ranges, ascending and disjoint, in which control tokens stay text: a
   // control token is taken only where none of its bytes lies in such a range. Words may cross a
@@ -35,16 +36,18 @@ enum class SpecialText { kHidden, kShown };
 
 class Tokenizer {
  public:
-  // Checks and indexes the vocabulary. Throws Error(kBadModel) naming the metadata key and the entry
-  // for an unknown model or pre-tokenizer (with the list of known ones), a duplicate token, a merge of
-  // unknown tokens, an id out of range, an array of the wrong length, or a type that does not exist.
+  // Checks and indexes the vocabulary. Throws Error(kBadModel) naming the metadata key and the
+  // entry for an unknown model or pre-tokenizer (with the list of known ones), a duplicate token, a
+  // merge of unknown tokens, an id out of range, an array of the wrong length, or a type that does
+  // not exist.
   explicit Tokenizer(VocabularyData vocabulary);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  // Throws Error(kBadRequest) for a byte that has no token (full vocabularies have all 256), for text
-  // above limits::kTokeniseBytesMax, and for plain ranges that are not ascending, disjoint and inside.
+  // Throws Error(kBadRequest) for a byte that has no token (full vocabularies have all 256), for
+  // text above limits::kTokeniseBytesMax, and for plain ranges that are not ascending, disjoint and
+  // inside.
   std::vector<TokenId> Tokenise(std::string_view text, const TokeniseOptions& options = {}) const;
 
   // The text of the ids, byte for byte (not always valid UTF-8: ids may end inside a character).

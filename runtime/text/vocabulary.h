@@ -1,15 +1,11 @@
 // The vocabulary of a model file as plain data, before anything is checked or indexed. Filled from
-// GGUF metadata by ReadVocabulary(), or by hand in tests. Owns its strings; has no behaviour.
+// GGUF metadata, or by hand in tests. Owns its strings; has no behaviour.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
-
-namespace bloomery::model {
-class Metadata;
-}
 
 namespace bloomery::text {
 
@@ -27,11 +23,11 @@ enum class TokenType : int32_t {
 };
 
 struct VocabularyData {
-  std::string model = "gpt2";         // tokenizer.ggml.model
-  std::string pre;                    // tokenizer.ggml.pre
-  std::vector<std::string> tokens;    // id → text in the file's spelling
-  std::vector<int32_t> token_types;   // empty, or one TokenType a token
-  std::vector<std::string> merges;    // "left right", lowest rank first
+  std::string model = "gpt2";        // tokenizer.ggml.model
+  std::string pre;                   // tokenizer.ggml.pre
+  std::vector<std::string> tokens;   // id → text in the file's spelling
+  std::vector<int32_t> token_types;  // empty, or one TokenType a token
+  std::vector<std::string> merges;   // "left right", lowest rank first
 
   // Ids that the file names; kNoToken where it does not.
   TokenId bos = kNoToken, eos = kNoToken, eot = kNoToken, eom = kNoToken;

@@ -1,0 +1,258 @@
+// Sampling: from a row of logits to a token. SamplingParams holds a request's settings as
+// docs/serving.md lists them; a Sampler runs them for one sequence. A Sampler owns its random
+// streams, its history and its buffers, and is used by one thread at a time; copying one copies the
+// stream position, so a copy draws the same tokens. The same parameters, seed and logits give the
+// same tokens on every machine. After its first call it allocates nothing.
+//
+//   text::SamplingParams params;  params.seed = 42;
+//   params.Validate();
+//   text::Sampler sampler(params, {.vocabulary_size = 151936, .context = 4096});
+//   sampler.AcceptPrompt(prompt_ids);
+//   int32_t token = sampler.Sample(logits).token;  sampler.Accept(token);
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/text/vocabulary.h"
+
+namespace bloomery::text {
+
+class Tokenizer;
+
+// One stage of the chain. The order of a request's list is the order they run in.
+enum class SamplerStage {
+  kPenalties,
+  kDry,
+  kTopNSigma,
+  kTopK,
+  kTypicalP,
+  kTopP,
+  kMinP,
+  kXtc,
+  kTemperature,
+};
+
+// Canonical name of a stage ("typ_p"), as /props and generation_settings show it.
+std::string_view SamplerStageName(SamplerStage stage);
+
+struct SamplerList {
+  std::vector<SamplerStage> stages;
+  std::vector<std::string> unknown;  // names nobody knows: skipped, for the caller to log
+};
+
+// The `samplers` field as an array of names (also kebab-case, without underscore, and the aliases
+// nucleus, temp, typ, typical) or as a string of letters. Throws Error(kBadRequest, "Field
+// 'samplers': …") for a sampler that is known but not offered here (infill, adaptive_p), and above
+// limits::kSamplersMax entries.
+SamplerList ParseSamplerNames(std::span<const std::string> names);
+SamplerList ParseSamplerLetters(std::string_view letters);
+
+inline constexpr uint32_t kRandomSeed = 0xFFFFFFFFu;  // the field's -1: a new seed for the request
+
+struct LogitBias {
+  TokenId token;
+  float bias;  // -infinity bans; +infinity is refused
+};
+
+// Field names, defaults and meaning: docs/serving.md. Doubles, so that what a client sent is what
+// generation_settings shows.
+struct SamplingParams {
+  double temperature = 0.8;  // 0: argmax after bias, penalties and DRY
+  double dynatemp_range = 0.0;
+  double dynatemp_exponent = 1.0;
+  int64_t top_k = 40;
+  double top_p = 0.95;
+  double min_p = 0.05;
+  double typical_p = 1.0;
+  double top_n_sigma = -1.0;
+  double xtc_probability = 0.0;
+  double xtc_threshold = 0.1;
+  double repeat_penalty = 1.0;
+  int64_t repeat_last_n = 64;
+  double presence_penalty = 0.0;
+  double frequency_penalty = 0.0;
+  double dry_multiplier = 0.0;
+  double dry_base = 1.75;
+  int64_t dry_allowed_length = 2;
+  int64_t dry_penalty_last_n = 64;
+  std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
+  int64_t mirostat = 0;
+  double mirostat_tau = 5.0;
+  double mirostat_eta = 0.1;
+  double adaptive_target = -1.0;  // only "off" is offered
+  double adaptive_decay = 0.9;
+  uint32_t seed = kRandomSeed;
+  int64_t n_probs = 0;
+  bool post_sampling_probs = false;
+  int64_t min_keep = 0;
+  bool ignore_eos = false;
+  std::vector<LogitBias> logit_bias;  // ids outside the vocabulary are ignored
+  std::vector<SamplerStage> samplers = {
+      SamplerStage::kPenalties, SamplerStage::kDry,      SamplerStage::kTopNSigma,
+      SamplerStage::kTopK,      SamplerStage::kTypicalP, SamplerStage::kTopP,
+      SamplerStage::kMinP,      SamplerStage::kXtc,      SamplerStage::kTemperature};
+
+  // Pulls clamped fields into their range and throws Error(kBadRequest, "Field '<name>': …") for
+  // the first field outside a hard range. A Sampler expects validated parameters.
+  void Validate();
+
+  // With ignore_eos: appends a ban of every end-of-generation token to logit_bias, which is where
+  // generation_settings shows it. Otherwise nothing.
+  void BanEog(std::span<const TokenId> eog);
+};
+
+// Where DRY must not look across: for each breaker string, the tokens that contain it, and the
+// tokens whose end begins it followed by the tokens of the rest. Immutable; share one among
+// sequences with the same strings. Building scans the vocabulary (some milliseconds), so make it
+// only when params.dry_multiplier is not 0.
+class DryBreakers {
+ public:
+  DryBreakers() = default;  // none
+  DryBreakers(const Tokenizer& tokenizer, std::span<const std::string> strings);
+
+  // Tokens that complete a breaker by themselves.
+  bool IsBreaker(TokenId token) const;
+
+  // `newest_first[at]` begins a breaker that is complete within newest_first[0..at]: the number of
+  // tokens after it of the longest such, else -1.
+  int64_t TailLength(std::span<const TokenId> newest_first, size_t at) const;
+
+ private:
+  struct Sequence {
+    TokenId head;
+    std::vector<TokenId> tail;
+    auto operator<=>(const Sequence&) const = default;
+  };
+  std::vector<Sequence> sequences_;  // ascending by head, then tail
+};
+
+// A uniform stream in [0, 1) with 53 random bits a draw: mt19937, two outputs a draw, the same on
+// every platform.
+class UniformStream {
+ public:
+  explicit UniformStream(uint32_t seed) : engine_(seed) {}
+  double Next();
+
+ private:
+  std::mt19937 engine_;
+};
+
+struct TokenProbability {
+  TokenId token;
+  double value;  // natural log of the probability; with post_sampling_probs the probability
+};
+
+// A drawn token, and with n_probs > 0 its value and the alternatives, best first, ties to the lower
+// id. `top` is valid until the Sampler's next call.
+struct Sampled {
+  TokenId token = kNoToken;
+  double value = 0.0;
+  std::span<const TokenProbability> top;
+};
+
+// The index of the largest value: ties to the lowest index, NaN never wins; -1 where no value is
+// above -infinity (or all are NaN).
+TokenId ArgMax(std::span<const float> logits);
+
+class Sampler {
+ public:
+  struct Shape {
+    size_t vocabulary_size = 0;
+    size_t context = 0;  // tokens a sequence can hold: bounds the history kept
+  };
+
+  // `params` must be validated. A random seed is drawn here. `breakers` may be null (no breakers).
+  Sampler(const SamplingParams& params, Shape shape,
+          std::shared_ptr<const DryBreakers> breakers = nullptr);
+
+  // Draws from one row, `logits[vocabulary_size]`, which is not changed. Consumes one uniform of
+  // the main stream unless greedy (and one of XTC's own where XTC is on). Throws Error(kInternal)
+  // for a row without a distribution (+infinity, nothing above -infinity; NaN where probabilities
+  // are asked) and Error(kBadRequest) when the biases left no token.
+  Sampled Sample(std::span<const float> logits);
+
+  // Adds a token to the history that penalties and DRY look at: the prompt first, then what Sample
+  // gave (or what was forced instead of it).
+  void Accept(TokenId token);
+  void AcceptPrompt(std::span<const TokenId> tokens);
+
+  // Nothing but the argmax of the raw row is needed: the caller may take ArgMax elsewhere (on a
+  // card) and call Accept alone.
+  bool IsPlainGreedy() const { return plain_greedy_; }
+
+  uint32_t seed() const { return seed_; }  // the one in use, also where the request said random
+
+ private:
+  struct Candidate {
+    float logit;
+    TokenId token;
+  };
+
+  void LoadRow(std::span<const float> logits);
+  void RunStage(SamplerStage stage);
+  void Materialise();
+  void SortDescending(size_t count);
+  void CutTo(size_t count);
+  void ComputeProbabilities();
+  double MaxLogit() const;
+  template <typename Change>
+  void ChangeTouched(Change change);
+  void Penalties();
+  void Dry();
+  void TopNSigma();
+  void TopK(size_t k);
+  void TypicalP();
+  void TopP();
+  void MinP();
+  void Xtc();
+  void Temperature();
+  size_t Mirostat1();
+  size_t Mirostat2();
+  size_t Draw();
+  size_t Choose();
+  TokenId Greedy();
+  Sampled Report(std::span<const float> logits, TokenId token);
+  void ReportRaw(std::span<const float> logits, Sampled& sampled);
+  void ReportSurvivors(Sampled& sampled);
+
+  SamplingParams params_;
+  Shape shape_;
+  std::shared_ptr<const DryBreakers> breakers_;
+  uint32_t seed_;
+  UniformStream uniform_;
+  UniformStream xtc_uniform_;
+  double mirostat_mu_;
+  bool plain_greedy_;
+  bool changes_row_;  // bias, penalties or DRY are on: the row is copied before the chain
+
+  // The last tokens accepted, newest at history_end_ - 1 (a ring of history_max_).
+  std::vector<TokenId> history_;
+  size_t history_count_ = 0;
+  size_t history_end_ = 0;
+
+  // One row's work. The chain begins dense (row_: all tokens) and becomes a list of candidates at
+  // the first stage that cuts.
+  std::span<const float> row_;
+  std::vector<float> changed_row_;
+  bool dense_ = true;
+  bool sorted_ = false;
+  std::vector<Candidate> candidates_;
+  std::vector<double> probabilities_;
+  std::vector<int64_t> weight_;  // by token id, zero between stages
+  std::vector<TokenId> touched_;
+  std::vector<TokenId> window_;
+  std::vector<size_t> match_;
+  std::vector<Candidate> scratch_;
+  std::vector<TokenProbability> top_;
+};
+
+}  // namespace bloomery::text
