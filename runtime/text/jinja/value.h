@@ -13,6 +13,8 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/text/text_range.h"
+
 namespace bloomery::jinja {
 
 class Value;
@@ -24,11 +26,7 @@ struct DictData;
 struct NamespaceData;
 
 // Bytes [begin, end) of a text.
-struct Span {
-  size_t begin = 0;
-  size_t end = 0;
-  friend bool operator==(const Span&, const Span&) = default;
-};
+using Span = text::TextRange;
 
 // Whether text is the host's own or came from outside (a request).
 enum class Origin { kTrusted, kInput };
