@@ -1,0 +1,107 @@
+#include "runtime/serve/http.h"
+
+#include <algorithm>
+
+namespace bloomery::serve {
+namespace {
+
+char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+bool EqualNoCase(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),
+                                            [](char x, char y) { return Lower(x) == Lower(y); });
+}
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  const char l = Lower(c);
+  return l >= 'a' && l <= 'f' ? l - 'a' + 10 : -1;
+}
+
+// In a query '+' stands for a space; in a path it is itself.
+bool PercentDecode(std::string_view text, bool plus_is_space, std::string& out) {
+  out.clear();
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (c == '%') {
+      if (i + 2 >= text.size()) return false;
+      const int high = HexDigit(text[i + 1]);
+      const int low = HexDigit(text[i + 2]);
+      if (high < 0 || low < 0) return false;
+      c = static_cast<char>(high * 16 + low);
+      i += 2;
+    } else if (c == '+' && plus_is_space) {
+      c = ' ';
+    }
+    if (c == '\0') return false;
+    out.push_back(c);
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string_view HttpRequest::Header(std::string_view name) const {
+  for (const HttpHeader& header : headers) {
+    if (EqualNoCase(header.name, name)) return header.value;
+  }
+  return {};
+}
+
+std::optional<std::string_view> HttpRequest::Query(std::string_view name) const {
+  for (const auto& [key, value] : query) {
+    if (key == name) return value;
+  }
+  return std::nullopt;
+}
+
+bool ParseTarget(std::string_view target, HttpRequest& request) {
+  const size_t mark = target.find('?');
+  if (!PercentDecode(target.substr(0, mark), false, request.path)) return false;
+  request.query.clear();
+  if (mark == std::string_view::npos) return true;
+  std::string_view rest = target.substr(mark + 1);
+  while (!rest.empty()) {
+    const size_t end = rest.find('&');
+    const std::string_view pair = rest.substr(0, end);
+    rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
+    if (pair.empty()) continue;
+    const size_t equals = pair.find('=');
+    std::string key;
+    std::string value;
+    if (!PercentDecode(pair.substr(0, equals), true, key)) return false;
+    if (equals != std::string_view::npos && !PercentDecode(pair.substr(equals + 1), true, value)) {
+      return false;
+    }
+    request.query.emplace_back(std::move(key), std::move(value));
+  }
+  return true;
+}
+
+std::string_view ReasonPhrase(int status) {
+  struct Reason {
+    int status;
+    std::string_view phrase;
+  };
+  static constexpr Reason kReasons[] = {
+      {100, "Continue"},
+      {200, "OK"},
+      {204, "No Content"},
+      {400, "Bad Request"},
+      {401, "Unauthorized"},
+      {403, "Forbidden"},
+      {404, "Not Found"},
+      {408, "Request Timeout"},
+      {413, "Content Too Large"},
+      {431, "Request Header Fields Too Large"},
+      {500, "Internal Server Error"},
+      {501, "Not Implemented"},
+      {503, "Service Unavailable"},
+  };
+  for (const Reason& reason : kReasons) {
+    if (reason.status == status) return reason.phrase;
+  }
+  return "Status";
+}
+
+}  // namespace bloomery::serve

@@ -1,0 +1,73 @@
+// What the HTTP core hands to the routes and takes back: one request, one response, and the
+// exchange that joins them. Plain types: no Beast or asio name appears here, so that only
+// http_server.cc pays for them. A request is complete (head and body) before a route sees it; an
+// answer is either whole (Reply) or a stream (BeginStream, Write, End).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace bloomery::serve {
+
+struct HttpHeader {
+  std::string name;
+  std::string value;
+};
+
+struct HttpRequest {
+  std::string method;                                      // upper case, as sent
+  std::string path;                                        // percent-decoded, without the query
+  std::vector<std::pair<std::string, std::string>> query;  // decoded, in order
+  std::vector<HttpHeader> headers;
+  std::string body;
+
+  // First value of a header, compared without case; "" when absent.
+  std::string_view Header(std::string_view name) const;
+  // First value of a query parameter; absent when the parameter is.
+  std::optional<std::string_view> Query(std::string_view name) const;
+};
+
+inline constexpr std::string_view kJsonType = "application/json; charset=utf-8";
+inline constexpr std::string_view kEventStreamType = "text/event-stream";
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type{kJsonType};
+  std::vector<HttpHeader> headers;
+  std::string body;
+};
+
+// One request and its answer. Every function may be called from any thread and never blocks; after
+// the client has gone they do nothing. An exchange that is dropped without an answer becomes a 500.
+class HttpExchange {
+ public:
+  virtual ~HttpExchange() = default;
+
+  virtual const HttpRequest& request() const = 0;
+
+  // The whole answer.
+  virtual void Reply(HttpResponse response) = 0;
+
+  // Starts a chunked answer with the status, type and headers of `head` (its body is ignored).
+  // While nothing is written for `ping_seconds` the SSE comment ":" goes out; 0 or less sends none.
+  virtual void BeginStream(HttpResponse head, int ping_seconds) = 0;
+  virtual void Write(std::string bytes) = 0;
+  virtual void End() = 0;
+
+  // `callback` runs once, on a thread of the HTTP pool, if the client goes away before the answer
+  // is complete; at once when it has gone already. At most one callback an exchange.
+  virtual void OnGone(std::function<void()> callback) = 0;
+};
+
+// Splits a request target into path and query and decodes both. False on a bad escape or a NUL.
+bool ParseTarget(std::string_view target, HttpRequest& request);
+
+// The standard reason phrase of a status ("Not Found"); "Status" for one not listed.
+std::string_view ReasonPhrase(int status);
+
+}  // namespace bloomery::serve

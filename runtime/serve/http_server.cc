@@ -1,0 +1,775 @@
+#include "runtime/serve/http_server.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "runtime/base/error.h"
+
+namespace bloomery::serve {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Protocol = asio::generic::stream_protocol;
+using Strand = asio::strand<asio::io_context::executor_type>;
+using Socket = asio::basic_stream_socket<Protocol, Strand>;
+using Acceptor = asio::basic_socket_acceptor<Protocol, asio::io_context::executor_type>;
+using ErrorCode = boost::system::error_code;
+using Clock = std::chrono::steady_clock;
+
+// What one read of the watch for a vanished client may take in (pipelined requests).
+constexpr size_t kWatchReadBytes = 4096;
+// A refused client gets this long to read its answer before the connection is cut.
+constexpr std::chrono::milliseconds kLingerTimeMax{2000};
+// Connections over the limit that are being told so; beyond it they are closed unanswered.
+constexpr size_t kRefusedMax = 64;
+// Pause after an accept that failed (out of descriptors), so that the loop does not spin.
+constexpr std::chrono::milliseconds kAcceptRetryTime{100};
+
+class Connection;
+
+// What all connections of one server share.
+struct Shared {
+  HttpOptions options;
+  HttpCallbacks callbacks;
+  asio::io_context io;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::set<std::shared_ptr<Connection>> open;  // guarded by mutex
+  size_t served = 0;                           // connections that count; guarded by mutex
+  bool stopping = false;                       // guarded by mutex
+  std::atomic<size_t> body_bytes{0};
+
+  bool Stopping() {
+    std::lock_guard lock(mutex);
+    return stopping;
+  }
+};
+
+std::string ChunkOf(std::string_view bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string size;
+  for (size_t n = bytes.size(); n > 0; n /= 16) size.insert(size.begin(), kDigits[n % 16]);
+  std::string chunk;
+  chunk.reserve(size.size() + bytes.size() + 4);
+  chunk.append(size).append("\r\n").append(bytes).append("\r\n");
+  return chunk;
+}
+
+class Exchange;
+
+// One connection. All members are touched on its strand only.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(std::shared_ptr<Shared> shared, Socket socket, bool counted)
+      : shared_(std::move(shared)),
+        socket_(std::move(socket)),
+        deadline_timer_(socket_.get_executor()),
+        ping_timer_(socket_.get_executor()),
+        counted_(counted) {}
+
+  bool counted() const { return counted_; }
+  Strand executor() { return socket_.get_executor(); }
+
+  void Start();
+  void Refuse();     // over the connection limit: one 503 and out
+  void BeginStop();  // idle: close; busy: close after the answer
+  void Close();
+
+  // For Exchange; `serial` names the request the call is about.
+  void Reply(uint64_t serial, HttpResponse response);
+  void BeginStream(uint64_t serial, HttpResponse head, int ping_seconds);
+  void Write(uint64_t serial, std::string bytes);
+  void End(uint64_t serial);
+  void OnGone(uint64_t serial, std::function<void()> callback);
+  void Dropped(uint64_t serial);
+
+ private:
+  enum class Phase { kNone, kIdle, kHead, kBody, kWrite, kLinger };
+
+  void ReadNext();
+  void ReadHead();
+  void OnHead(const ErrorCode& error);
+  void ReadBody();
+  void OnBody(const ErrorCode& error);
+  void Handle();
+  HttpRequest TakeHead();
+  bool ReserveBody();
+  void ReleaseBody();
+
+  void Watch();
+  void OnWatch(const ErrorCode& error, size_t bytes);
+  void Gone();
+
+  bool Current(uint64_t serial) const {
+    return serial == serial_ && state_ != State::kDone && !closed_;
+  }
+  std::string HeadOf(const HttpResponse& response, bool chunked);
+  void RefuseRequest(int status, const std::string& message);
+  void Finish();
+  void Queue(std::string bytes);
+  void WriteNext();
+  void OnWritten(const ErrorCode& error);
+  void AnswerWritten();
+  void Linger();
+  void ReadAndDrop();
+  void ArmPing();
+
+  void SetDeadline(Phase phase, std::chrono::milliseconds time);
+  void ClearDeadline() { SetDeadline(Phase::kNone, {}); }
+  void OnDeadline();
+
+  enum class State { kReading, kAnswering, kStreaming, kDone };
+
+  std::shared_ptr<Shared> shared_;
+  Socket socket_;
+  asio::steady_timer deadline_timer_;
+  asio::steady_timer ping_timer_;
+  const bool counted_;
+
+  beast::flat_buffer buffer_;
+  std::optional<http::request_parser<http::string_body>> parser_;
+  HttpRequest request_;
+  uint64_t serial_ = 0;
+  State state_ = State::kDone;
+  bool head_only_ = false;  // HEAD: no body goes out
+  bool chunked_ = false;    // the running stream is framed by chunks (HTTP/1.1)
+  bool http10_ = false;
+  bool keep_alive_ = false;
+  bool watching_ = false;
+  bool closed_ = false;
+  bool timed_out_ = false;
+  size_t reserved_bytes_ = 0;
+  std::function<void()> on_gone_;
+
+  std::deque<std::string> unsent_;
+  size_t unsent_bytes_ = 0;
+  bool writing_ = false;
+  std::string discard_;
+
+  Phase phase_ = Phase::kNone;
+  Clock::time_point deadline_;
+  int ping_seconds_ = 0;
+};
+
+// The handle routes hold. Calls travel to the connection's strand; the connection ignores those of
+// a request it has finished with.
+class Exchange final : public HttpExchange {
+ public:
+  Exchange(std::shared_ptr<Connection> connection, uint64_t serial, HttpRequest request)
+      : connection_(std::move(connection)), serial_(serial), request_(std::move(request)) {}
+  ~Exchange() override {
+    Post([serial = serial_](Connection& c) { c.Dropped(serial); });
+  }
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  const HttpRequest& request() const override { return request_; }
+  void Reply(HttpResponse response) override {
+    Post([serial = serial_, r = std::move(response)](Connection& c) mutable {
+      c.Reply(serial, std::move(r));
+    });
+  }
+  void BeginStream(HttpResponse head, int ping_seconds) override {
+    Post([serial = serial_, h = std::move(head), ping_seconds](Connection& c) mutable {
+      c.BeginStream(serial, std::move(h), ping_seconds);
+    });
+  }
+  void Write(std::string bytes) override {
+    Post([serial = serial_, b = std::move(bytes)](Connection& c) mutable {
+      c.Write(serial, std::move(b));
+    });
+  }
+  void End() override {
+    Post([serial = serial_](Connection& c) { c.End(serial); });
+  }
+  void OnGone(std::function<void()> callback) override {
+    Post([serial = serial_, cb = std::move(callback)](Connection& c) mutable {
+      c.OnGone(serial, std::move(cb));
+    });
+  }
+
+ private:
+  template <typename Call>
+  void Post(Call call) {
+    asio::post(connection_->executor(),
+               [connection = connection_, c = std::move(call)]() mutable { c(*connection); });
+  }
+
+  std::shared_ptr<Connection> connection_;
+  uint64_t serial_;
+  HttpRequest request_;
+};
+
+void Connection::Start() {
+  asio::post(executor(), [self = shared_from_this()] { self->ReadNext(); });
+}
+
+void Connection::Refuse() {
+  asio::post(executor(), [self = shared_from_this()] {
+    self->RefuseRequest(503, "too many connections; try again shortly");
+  });
+}
+
+void Connection::BeginStop() {
+  asio::post(executor(), [self = shared_from_this()] {
+    self->keep_alive_ = false;
+    const bool idle = self->state_ == State::kDone && self->unsent_.empty();
+    if (idle && self->phase_ != Phase::kLinger) self->Close();
+  });
+}
+
+void Connection::Close() {
+  asio::post(executor(), [self = shared_from_this()] { self->Gone(); });
+}
+
+// Waits for the first byte of a request, then for its whole head.
+void Connection::ReadNext() {
+  if (closed_) return;
+  if (shared_->Stopping()) return Gone();
+  state_ = State::kDone;
+  if (buffer_.size() > 0) return ReadHead();
+  SetDeadline(Phase::kIdle,
+              serial_ == 0 ? shared_->options.head_time_max : shared_->options.idle_time_max);
+  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const ErrorCode& error) {
+    if (error || self->timed_out_) return self->Gone();
+    self->ReadHead();
+  });
+}
+
+void Connection::ReadHead() {
+  state_ = State::kReading;
+  ++serial_;
+  parser_.emplace();
+  parser_->header_limit(static_cast<uint32_t>(shared_->options.head_bytes_max));
+  parser_->body_limit(shared_->options.body_bytes_max);
+  SetDeadline(Phase::kHead, shared_->options.head_time_max);
+  http::async_read_header(
+      socket_, buffer_, *parser_,
+      [self = shared_from_this()](const ErrorCode& error, size_t) { self->OnHead(error); });
+}
+
+void Connection::OnHead(const ErrorCode& error) {
+  if (closed_) return;
+  if (timed_out_) return RefuseRequest(408, "the request head did not arrive in time");
+  if (error == http::error::header_limit)
+    return RefuseRequest(431, "the request head is too large");
+  if (error == http::error::body_limit) return RefuseRequest(413, "the request body is too large");
+  if (error && error.category() == http::make_error_code(http::error::bad_method).category() &&
+      error != http::error::end_of_stream && error != http::error::partial_message) {
+    return RefuseRequest(400, "malformed HTTP request: " + error.message());
+  }
+  if (error) return Gone();
+  const auto& head = parser_->get();
+  http10_ = head.version() < 11;
+  keep_alive_ = parser_->keep_alive() && !shared_->Stopping();
+  head_only_ = head.method() == http::verb::head;
+  // Both framings at once is how requests are smuggled past a proxy.
+  if (head.find(http::field::transfer_encoding) != head.end() &&
+      head.find(http::field::content_length) != head.end()) {
+    return RefuseRequest(400, "malformed HTTP request: Content-Length beside Transfer-Encoding");
+  }
+  request_ = TakeHead();
+  if (!ParseTarget(std::string_view(head.target().data(), head.target().size()), request_)) {
+    return RefuseRequest(400, "malformed HTTP request: bad escape in the target");
+  }
+  if (std::optional<HttpResponse> refusal = shared_->callbacks.admit(request_)) {
+    // Its body, if any, is not read: the connection cannot be used again.
+    if (!parser_->is_done()) keep_alive_ = false;
+    state_ = State::kAnswering;
+    return Reply(serial_, std::move(*refusal));
+  }
+  if (!ReserveBody()) return RefuseRequest(503, "too many request bodies in memory; try again");
+  if (!parser_->is_done() && head[http::field::expect] == "100-continue") {
+    Queue("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+  ReadBody();
+}
+
+HttpRequest Connection::TakeHead() {
+  HttpRequest request;
+  const auto& head = parser_->get();
+  request.method.assign(head.method_string().data(), head.method_string().size());
+  for (const auto& field : head) {
+    request.headers.push_back({std::string(field.name_string().data(), field.name_string().size()),
+                               std::string(field.value().data(), field.value().size())});
+  }
+  return request;
+}
+
+// Counts the body against the memory all bodies may take; a chunked one, whose length is unknown,
+// counts as the largest allowed.
+bool Connection::ReserveBody() {
+  if (parser_->is_done()) return true;
+  const auto length = parser_->content_length();
+  const size_t bytes = length ? static_cast<size_t>(*length) : shared_->options.body_bytes_max;
+  const size_t before = shared_->body_bytes.fetch_add(bytes);
+  if (before + bytes > shared_->options.bodies_bytes_max) {
+    shared_->body_bytes.fetch_sub(bytes);
+    return false;
+  }
+  reserved_bytes_ = bytes;
+  return true;
+}
+
+void Connection::ReleaseBody() {
+  shared_->body_bytes.fetch_sub(reserved_bytes_);
+  reserved_bytes_ = 0;
+}
+
+void Connection::ReadBody() {
+  if (parser_->is_done()) return OnBody({});
+  SetDeadline(Phase::kBody, shared_->options.body_time_max);
+  http::async_read(
+      socket_, buffer_, *parser_,
+      [self = shared_from_this()](const ErrorCode& error, size_t) { self->OnBody(error); });
+}
+
+void Connection::OnBody(const ErrorCode& error) {
+  if (closed_) return;
+  if (timed_out_) return RefuseRequest(408, "the request body did not arrive in time");
+  if (error == http::error::body_limit) return RefuseRequest(413, "the request body is too large");
+  if (error && error != http::error::partial_message &&
+      error.category() == http::make_error_code(http::error::bad_method).category()) {
+    return RefuseRequest(400, "malformed HTTP request: " + error.message());
+  }
+  if (error) return Gone();
+  Handle();
+}
+
+void Connection::Handle() {
+  ClearDeadline();
+  request_.body = std::move(parser_->get().body());
+  parser_.reset();
+  state_ = State::kAnswering;
+  on_gone_ = nullptr;
+  Watch();
+  auto exchange = std::make_shared<Exchange>(shared_from_this(), serial_, std::move(request_));
+  try {
+    shared_->callbacks.handle(exchange);
+  } catch (const std::exception& e) {
+    // Routes answer their own errors; this is the last net, and the text stays out of the answer.
+    exchange->Reply(shared_->callbacks.refuse(500, "internal error"));
+  }
+}
+
+// Reads while an answer is being made: the only way to learn that the client has gone. What a
+// pipelining client sends early is kept for the next request, up to the size of a head.
+void Connection::Watch() {
+  if (watching_ || closed_ || buffer_.size() >= shared_->options.head_bytes_max) return;
+  watching_ = true;
+  socket_.async_read_some(buffer_.prepare(kWatchReadBytes),
+                          [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
+                            self->OnWatch(error, bytes);
+                          });
+}
+
+void Connection::OnWatch(const ErrorCode& error, size_t bytes) {
+  watching_ = false;
+  if (closed_) return;
+  buffer_.commit(bytes);
+  if (state_ == State::kDone) {
+    // The answer is out or on its way; the watch only had to end.
+    if (error && error != asio::error::operation_aborted) keep_alive_ = false;
+    if (!writing_) AnswerWritten();
+    return;
+  }
+  if (error) return Gone();
+  Watch();
+}
+
+void Connection::Gone() {
+  if (closed_) return;
+  closed_ = true;
+  ErrorCode ignored;
+  socket_.shutdown(Socket::shutdown_both, ignored);
+  socket_.close(ignored);
+  deadline_timer_.cancel();
+  ping_timer_.cancel();
+  ReleaseBody();
+  const auto callback = std::exchange(on_gone_, nullptr);
+  const bool answering = state_ == State::kAnswering || state_ == State::kStreaming;
+  if (callback && answering) callback();
+  {
+    std::lock_guard lock(shared_->mutex);
+    if (shared_->open.erase(shared_from_this()) > 0 && counted_) --shared_->served;
+  }
+  shared_->changed.notify_all();
+}
+
+std::string Connection::HeadOf(const HttpResponse& response, bool chunked) {
+  std::string head = "HTTP/1.1 " + std::to_string(response.status) + " ";
+  head.append(ReasonPhrase(response.status)).append("\r\nServer: bloomery\r\n");
+  if (!response.content_type.empty()) head += "Content-Type: " + response.content_type + "\r\n";
+  for (const HttpHeader& header : response.headers) {
+    head += header.name + ": " + header.value + "\r\n";
+  }
+  if (chunked) {
+    if (!http10_) head += "Transfer-Encoding: chunked\r\n";
+  } else {
+    head += "Content-Length: " + std::to_string(response.body.size()) + "\r\n";
+  }
+  head += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+  return head;
+}
+
+void Connection::RefuseRequest(int status, const std::string& message) {
+  keep_alive_ = false;
+  state_ = State::kAnswering;
+  Reply(serial_, shared_->callbacks.refuse(status, message));
+}
+
+void Connection::Reply(uint64_t serial, HttpResponse response) {
+  if (!Current(serial) || state_ != State::kAnswering) return;
+  std::string head = HeadOf(response, false);
+  if (!head_only_) head += response.body;
+  Queue(std::move(head));
+  Finish();
+}
+
+void Connection::BeginStream(uint64_t serial, HttpResponse head, int ping_seconds) {
+  if (!Current(serial) || state_ != State::kAnswering) return;
+  // HTTP/1.0 knows no chunks: the end of the connection ends the body.
+  if (http10_) keep_alive_ = false;
+  chunked_ = !http10_;
+  state_ = State::kStreaming;
+  ping_seconds_ = ping_seconds;
+  Queue(HeadOf(head, true));
+}
+
+void Connection::Write(uint64_t serial, std::string bytes) {
+  if (!Current(serial) || state_ != State::kStreaming || bytes.empty()) return;
+  Queue(chunked_ ? ChunkOf(bytes) : std::move(bytes));
+}
+
+void Connection::End(uint64_t serial) {
+  if (!Current(serial) || state_ != State::kStreaming) return;
+  if (chunked_) Queue("0\r\n\r\n");
+  Finish();
+}
+
+void Connection::OnGone(uint64_t serial, std::function<void()> callback) {
+  if (serial != serial_) return callback();
+  if (closed_) return callback();
+  if (state_ == State::kDone) return;
+  on_gone_ = std::move(callback);
+}
+
+void Connection::Dropped(uint64_t serial) {
+  if (!Current(serial)) return;
+  if (state_ == State::kAnswering) {
+    return Reply(serial, shared_->callbacks.refuse(500, "internal error"));
+  }
+  // A stream cut short must not look complete: no last chunk, just the end of the connection.
+  keep_alive_ = false;
+  Finish();
+}
+
+void Connection::Finish() {
+  state_ = State::kDone;
+  on_gone_ = nullptr;
+  ping_timer_.cancel();
+  ReleaseBody();
+  if (!writing_) AnswerWritten();
+}
+
+void Connection::Queue(std::string bytes) {
+  if (closed_) return;
+  unsent_bytes_ += bytes.size();
+  // A whole answer may be larger than the limit; a stream that piles up is a client that stalls.
+  if (state_ == State::kStreaming && unsent_bytes_ > shared_->options.unsent_bytes_max) {
+    return Gone();
+  }
+  unsent_.push_back(std::move(bytes));
+  if (!writing_) WriteNext();
+}
+
+void Connection::WriteNext() {
+  writing_ = true;
+  ping_timer_.cancel();
+  SetDeadline(Phase::kWrite, shared_->options.write_time_max);
+  asio::async_write(
+      socket_, asio::buffer(unsent_.front()),
+      [self = shared_from_this()](const ErrorCode& error, size_t) { self->OnWritten(error); });
+}
+
+void Connection::OnWritten(const ErrorCode& error) {
+  writing_ = false;
+  if (closed_) return;
+  if (error || timed_out_) return Gone();
+  unsent_bytes_ -= unsent_.front().size();
+  unsent_.pop_front();
+  if (!unsent_.empty()) return WriteNext();
+  if (state_ == State::kReading) return SetDeadline(Phase::kBody, shared_->options.body_time_max);
+  ClearDeadline();
+  if (state_ == State::kDone) return AnswerWritten();
+  if (state_ == State::kStreaming) ArmPing();
+}
+
+void Connection::ArmPing() {
+  if (ping_seconds_ <= 0) return;
+  ping_timer_.expires_after(std::chrono::seconds(ping_seconds_));
+  ping_timer_.async_wait([self = shared_from_this(), serial = serial_](const ErrorCode& error) {
+    if (!error) self->Write(serial, ":\n\n");
+  });
+}
+
+// The answer is on the wire. The watch, if it still reads, is ended first: two reads at once would
+// tear the next request apart.
+void Connection::AnswerWritten() {
+  if (closed_ || !unsent_.empty()) return;
+  if (watching_) {
+    ErrorCode ignored;
+    socket_.cancel(ignored);
+    return;
+  }
+  if (keep_alive_) return ReadNext();
+  Linger();
+}
+
+// Closing with unread input would reset the connection and could destroy the answer on its way:
+// send the end, then read what still comes for a moment.
+void Connection::Linger() {
+  if (phase_ == Phase::kLinger) return;
+  SetDeadline(Phase::kLinger, kLingerTimeMax);
+  ErrorCode ignored;
+  socket_.shutdown(Socket::shutdown_send, ignored);
+  discard_.resize(size_t{64} << 10);
+  ReadAndDrop();
+}
+
+void Connection::ReadAndDrop() {
+  socket_.async_read_some(asio::buffer(discard_),
+                          [self = shared_from_this()](const ErrorCode& error, size_t) {
+                            if (error || self->closed_) return self->Gone();
+                            self->ReadAndDrop();
+                          });
+}
+
+void Connection::SetDeadline(Phase phase, std::chrono::milliseconds time) {
+  phase_ = phase;
+  timed_out_ = false;
+  if (phase == Phase::kNone) {
+    deadline_timer_.cancel();
+    return;
+  }
+  deadline_ = Clock::now() + time;
+  deadline_timer_.expires_at(deadline_);
+  deadline_timer_.async_wait([self = shared_from_this()](const ErrorCode& error) {
+    if (!error) self->OnDeadline();
+  });
+}
+
+void Connection::OnDeadline() {
+  // A handler already queued when the deadline moved on must not act on the new one.
+  if (closed_ || phase_ == Phase::kNone || Clock::now() < deadline_) return;
+  timed_out_ = true;
+  if (phase_ == Phase::kLinger || phase_ == Phase::kWrite) return Gone();
+  ErrorCode ignored;
+  socket_.cancel(ignored);
+}
+
+}  // namespace
+
+class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
+ public:
+  Impl(HttpOptions options, HttpCallbacks callbacks)
+      : shared_(std::make_shared<Shared>()), work_(asio::make_work_guard(shared_->io)) {
+    shared_->options = std::move(options);
+    shared_->callbacks = std::move(callbacks);
+    const HttpOptions& o = shared_->options;
+    const auto tcp = static_cast<size_t>(std::count_if(
+        o.hosts.begin(), o.hosts.end(), [](const std::string& h) { return !IsUnixPath(h); }));
+    if (o.hosts.empty()) throw Error(ErrorKind::kUsage, "--host: no host given");
+    if (o.port == 0 && tcp > 1) {
+      throw Error(ErrorKind::kUsage, "--port 0 cannot be used with several --host addresses");
+    }
+    for (const std::string& host : o.hosts) {
+      if (IsUnixPath(host)) {
+        ListenUnix(host);
+      } else {
+        ListenTcp(host);
+      }
+    }
+  }
+
+  void Start() {
+    for (auto& acceptor : acceptors_) Accept(*acceptor);
+    for (int i = 0; i < std::max(1, shared_->options.threads); ++i) {
+      threads_.emplace_back([shared = shared_] { shared->io.run(); });
+    }
+  }
+
+  void Stop(std::chrono::milliseconds drain) {
+    if (stopped_.exchange(true)) return;
+    std::vector<std::shared_ptr<Connection>> open;
+    {
+      std::lock_guard lock(shared_->mutex);
+      shared_->stopping = true;
+      open.assign(shared_->open.begin(), shared_->open.end());
+    }
+    asio::post(shared_->io, [self = shared_from_this()] {
+      ErrorCode ignored;
+      for (auto& acceptor : self->acceptors_) acceptor->close(ignored);
+    });
+    for (auto& connection : open) connection->BeginStop();
+    {
+      std::unique_lock lock(shared_->mutex);
+      if (!threads_.empty()) {
+        shared_->changed.wait_for(lock, drain, [this] { return shared_->open.empty(); });
+      }
+      open.assign(shared_->open.begin(), shared_->open.end());
+    }
+    for (auto& connection : open) connection->Close();
+    open.clear();
+    work_.reset();
+    // Connections closed above run down by themselves; the wait is for their last handlers.
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    for (const std::string& path : unix_paths_) ::unlink(path.c_str());
+  }
+
+  const std::vector<std::string>& urls() const { return urls_; }
+  int port() const { return port_; }
+  size_t connections() const {
+    std::lock_guard lock(shared_->mutex);
+    return shared_->served;
+  }
+
+ private:
+  static bool IsUnixPath(const std::string& host) { return host.ends_with(".sock"); }
+
+  void ListenTcp(const std::string& host) {
+    ErrorCode error;
+    asio::ip::tcp::resolver resolver(shared_->io);
+    const auto found = resolver.resolve(host, std::to_string(shared_->options.port),
+                                        asio::ip::tcp::resolver::passive, error);
+    if (error || found.empty()) {
+      throw BindError("--host " + host + ": cannot be resolved: " + error.message());
+    }
+    const asio::ip::tcp::endpoint endpoint = found.begin()->endpoint();
+    auto acceptor = Bind(endpoint, host + " port " + std::to_string(endpoint.port()));
+    const auto bound = acceptor->local_endpoint();
+    asio::ip::tcp::endpoint local;
+    std::copy_n(static_cast<const char*>(static_cast<const void*>(bound.data())), bound.size(),
+                static_cast<char*>(static_cast<void*>(local.data())));
+    const std::string address = local.address().to_string();
+    const std::string shown = local.address().is_v6() ? "[" + address + "]" : address;
+    if (port_ == 0) port_ = local.port();
+    urls_.push_back("http://" + shown + ":" + std::to_string(local.port()));
+    acceptors_.push_back(std::move(acceptor));
+  }
+
+  void ListenUnix(const std::string& path) {
+    asio::local::stream_protocol::endpoint endpoint;
+    try {
+      endpoint.path(path);
+    } catch (const boost::system::system_error&) {
+      throw BindError("--host " + path + ": the socket's path is too long");
+    }
+    acceptors_.push_back(Bind(endpoint, path));
+    unix_paths_.push_back(path);
+    urls_.push_back("unix:" + path);
+  }
+
+  std::unique_ptr<Acceptor> Bind(const Protocol::endpoint& endpoint, const std::string& what) {
+    auto acceptor = std::make_unique<Acceptor>(shared_->io.get_executor());
+    ErrorCode error;
+    acceptor->open(Protocol(endpoint.protocol().family(), 0), error);
+    if (!error) acceptor->set_option(asio::socket_base::reuse_address(true), error);
+    if (!error && shared_->options.reuse_port) {
+      using ReusePort = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
+      acceptor->set_option(ReusePort(true), error);
+    }
+    if (!error) acceptor->bind(endpoint, error);
+    if (!error) acceptor->listen(asio::socket_base::max_listen_connections, error);
+    if (error) throw BindError("cannot listen on " + what + ": " + error.message());
+    return acceptor;
+  }
+
+  void Accept(Acceptor& acceptor) {
+    acceptor.async_accept(
+        asio::make_strand(shared_->io),
+        [self = shared_from_this(), &acceptor](const ErrorCode& error, Socket socket) {
+          self->OnAccept(acceptor, error, std::move(socket));
+        });
+  }
+
+  void OnAccept(Acceptor& acceptor, const ErrorCode& error, Socket socket) {
+    if (!acceptor.is_open() || shared_->Stopping()) return;
+    if (error) {
+      auto pause = std::make_shared<asio::steady_timer>(shared_->io, kAcceptRetryTime);
+      pause->async_wait([self = shared_from_this(), &acceptor, pause](const ErrorCode&) {
+        if (acceptor.is_open()) self->Accept(acceptor);
+      });
+      return;
+    }
+    Take(std::move(socket));
+    Accept(acceptor);
+  }
+
+  void Take(Socket socket) {
+    ErrorCode ignored;
+    socket.set_option(asio::ip::tcp::no_delay(true), ignored);  // fails on UNIX sockets: no matter
+    std::shared_ptr<Connection> connection;
+    bool counted = false;
+    {
+      std::lock_guard lock(shared_->mutex);
+      counted = shared_->served < shared_->options.connections_max;
+      const size_t refused = shared_->open.size() - shared_->served;
+      if (!counted && refused >= kRefusedMax) return;
+      connection = std::make_shared<Connection>(shared_, std::move(socket), counted);
+      shared_->open.insert(connection);
+      if (counted) ++shared_->served;
+    }
+    if (counted) {
+      connection->Start();
+    } else {
+      connection->Refuse();
+    }
+  }
+
+  std::shared_ptr<Shared> shared_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  std::vector<std::unique_ptr<Acceptor>> acceptors_;
+  std::vector<std::thread> threads_;
+  std::vector<std::string> urls_;
+  std::vector<std::string> unix_paths_;
+  int port_ = 0;
+  std::atomic<bool> stopped_{false};
+};
+
+HttpServer::HttpServer(HttpOptions options, HttpCallbacks callbacks)
+    : impl_(std::make_shared<Impl>(std::move(options), std::move(callbacks))) {}
+HttpServer::~HttpServer() { impl_->Stop(std::chrono::milliseconds(0)); }
+void HttpServer::Start() { impl_->Start(); }
+const std::vector<std::string>& HttpServer::urls() const { return impl_->urls(); }
+int HttpServer::port() const { return impl_->port(); }
+void HttpServer::Stop(std::chrono::milliseconds drain) { impl_->Stop(drain); }
+size_t HttpServer::connections() const { return impl_->connections(); }
+
+}  // namespace bloomery::serve

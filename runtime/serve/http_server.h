@@ -1,0 +1,80 @@
+// The HTTP/1.1 server: listeners, connections, limits and deadlines. Owns its sockets and a small
+// pool of threads; each connection runs on one strand, so its state needs no lock. Knows no route:
+// `admit` sees a request's head before its body is read, `handle` sees the whole request. Deadlines
+// are totals for the head and for the body, never per read, so a slow sender cannot hold a
+// connection; a client that closes while its answer is being made is noticed at once (OnGone).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "runtime/base/limits.h"
+#include "runtime/serve/http.h"
+
+namespace bloomery::serve {
+
+struct HttpOptions {
+  std::vector<std::string> hosts{"127.0.0.1"};  // names, addresses, or *.sock for a UNIX socket
+  int port = 0;                                 // 0 binds any free port (one TCP host only)
+  bool reuse_port = false;
+  int threads = 2;
+  size_t connections_max = limits::kConnectionsMax;
+  size_t head_bytes_max = limits::kRequestHeadBytesMax;
+  size_t body_bytes_max = limits::kRequestBodyBytesMax;
+  size_t bodies_bytes_max = limits::kRequestBodiesBytesMax;  // over all connections
+  size_t unsent_bytes_max = limits::kUnsentBytesMax;         // of one connection
+  std::chrono::milliseconds head_time_max = std::chrono::seconds(limits::kRequestHeadSecondsMax);
+  std::chrono::milliseconds body_time_max = std::chrono::seconds(limits::kRequestBodySecondsMax);
+  std::chrono::milliseconds idle_time_max = std::chrono::seconds(limits::kKeepAliveSecondsMax);
+  std::chrono::milliseconds write_time_max = std::chrono::seconds(3600);
+};
+
+struct HttpCallbacks {
+  // Sees the head (body still empty); an answer refuses the request without reading its body.
+  std::function<std::optional<HttpResponse>(const HttpRequest&)> admit;
+  // Answers the request through the exchange, now or later from any thread.
+  std::function<void(std::shared_ptr<HttpExchange>)> handle;
+  // Makes the answer to a request that never reached a route (malformed, too large, too slow).
+  std::function<HttpResponse(int status, const std::string& message)> refuse;
+};
+
+// An address that cannot be resolved or bound (exit code 71).
+class BindError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class HttpServer {
+ public:
+  // Binds and listens. Error(kUsage) for options that contradict each other, BindError for an
+  // address that cannot be resolved or bound.
+  HttpServer(HttpOptions options, HttpCallbacks callbacks);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  // Starts the threads; returns at once.
+  void Start();
+
+  // One URL a listener ("http://127.0.0.1:8080", "unix:/run/b.sock"), with the port really bound.
+  const std::vector<std::string>& urls() const;
+  int port() const;  // of the first TCP listener; 0 when there is none
+
+  // Accepts nothing more, lets answers in progress finish for at most `drain`, then closes every
+  // connection and joins the threads. Safe to call twice.
+  void Stop(std::chrono::milliseconds drain);
+
+  size_t connections() const;
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace bloomery::serve
