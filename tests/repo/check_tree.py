@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Rules about the tree that no compiler checks.
+
+  check_tree.py RULE ROOT     RULE: arrows, architectures, private, size, or selftest
+
+Each prints one line a violation and exits 1, or says what it looked at and exits 0. `selftest` makes a
+small tree for each rule that breaks it and expects the rule to say so.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+# Who may include whom under runtime/ (docs/design.md, "The tree"); `base` and the SDK are open to all.
+ARROWS = {
+    "base": set(),
+    "model": {"base"},
+    "text": {"base", "model"},
+    "graph": {"base", "model"},
+    "ops": {"graph", "kernels-common"},
+    "memory": {"graph", "model"},
+    "plugin": {"ops", "graph", "model"},
+    "residency": {"memory", "plugin", "ops", "graph", "model"},
+    "pager": {"base", "model"},
+    "state": {"memory", "plugin", "ops", "graph", "model"},
+    "exec": {"memory", "plugin", "ops", "pager", "graph", "model", "kernels-common"},
+    "engine": {"state", "residency", "exec", "text", "model"},
+    "serve": {"engine", "exec", "text", "model"},
+    "apps": {"serve", "engine", "state", "residency", "exec", "memory", "plugin", "ops", "pager", "graph",
+             "text", "model"},
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
+SOURCES = {".h", ".hpp", ".cc", ".c", ".cu", ".cuh"}
+
+# What a seat's architectures and models are called. The host never speaks of one: a plugin does.
+ARCHITECTURES = re.compile(
+    r"qwen3(?!_vl)|qwen35|qwen38|qwen4exp|glm5next|glm4moe|deepseek4|deepseek41|mimo|\bclef\b|olmoe", re.I)
+
+TEXT_SUFFIXES = SOURCES | {".md", ".txt", ".cmake", ".json", ".py", ".sh", ".mjs", ".js", ".jinja", ".in", ""}
+PRIVATE = re.compile(
+    r"/work/|/root/|/home/[a-z]|registry\.npmjs\.org|npmmirror|deb\.debian\.org|artifactory|nexus-|"
+    r"helper[- ]?\d|\bCEO\b", re.I)
+TRACKED_BYTES_MAX = 52 << 20
+
+
+def tracked(root):
+    out = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True, check=True).stdout
+    return [root / p for p in out.decode().split("\0") if p]
+
+
+def sources(root, top):
+    base = root / top
+    return sorted(p for p in base.rglob("*") if p.suffix in SOURCES) if base.is_dir() else []
+
+
+def arrows(root):
+    bad, seen = [], 0
+    for top in ("runtime", "kernels-common", "plugins"):
+        for path in sources(root, top):
+            rel = path.relative_to(root)
+            module = rel.parts[1] if top == "runtime" else top
+            seen += 1
+            for target in INCLUDE.findall(path.read_text(errors="replace")):
+                parts = pathlib.PurePosixPath(target).parts
+                if len(parts) < 2 or parts[0] not in ("runtime", "kernels-common", "plugins", "tests"):
+                    continue  # a system header, or the SDK
+                to = parts[1] if parts[0] == "runtime" else parts[0]
+                if top == "runtime" and module not in ARROWS:
+                    bad.append(f"{rel}: folder runtime/{module} has no arrows; add it to the table")
+                elif top == "runtime" and to in (module, "base"):
+                    continue
+                elif top == "runtime" and to in ARROWS[module]:
+                    continue
+                elif top == "kernels-common" and to == "kernels-common":
+                    continue
+                elif top == "plugins" and to in ("kernels-common", "plugins"):
+                    continue
+                else:
+                    bad.append(f"{rel}: {module} must not include {target}")
+    return sorted(set(bad)), f"{seen} sources"
+
+
+def architectures(root):
+    bad, seen = [], 0
+    for path in sorted((root / "runtime").rglob("*")):
+        if path.suffix not in SOURCES and path.name != "CMakeLists.txt":
+            continue
+        seen += 1
+        for n, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if ARCHITECTURES.search(line):
+                bad.append(f"{path.relative_to(root)}:{n}: names an architecture: {line.strip()[:80]}")
+    return bad, f"{seen} files under runtime/"
+
+
+def private(root):
+    bad, seen = [], 0
+    me = pathlib.Path(__file__).resolve()
+    for path in tracked(root):
+        if path.suffix not in TEXT_SUFFIXES or not path.is_file() or path.resolve() == me:
+            continue
+        if path.name == "check_tree.py":
+            continue
+        data = path.read_bytes()
+        if b"\0" in data[:4096]:
+            continue
+        seen += 1
+        for n, line in enumerate(data.decode(errors="replace").splitlines(), 1):
+            m = PRIVATE.search(line)
+            if m:
+                bad.append(f"{path.relative_to(root)}:{n}: holds '{m.group(0)}'")
+    return bad, f"{seen} text files"
+
+
+def size(root):
+    total = sum(p.stat().st_size for p in tracked(root) if p.is_file())
+    bad = [] if total < TRACKED_BYTES_MAX else [f"tracked files hold {total} bytes, limit {TRACKED_BYTES_MAX}"]
+    return bad, f"{total / 2**20:.1f} MiB tracked"
+
+
+RULES = {"arrows": arrows, "architectures": architectures, "private": private, "size": size}
+
+
+def selftest():
+    cases = {
+        "arrows": {"runtime/model/a.h": '#include "runtime/serve/b.h"\n'},
+        "architectures": {"runtime/text/a.cc": '// for qwen3moe\n'},
+        "private": {"docs/a.md": "see /work" + "/main\n"},
+        "size": {"big.bin": "x" * (TRACKED_BYTES_MAX + 1)},
+    }
+    good = {
+        "arrows": {"runtime/serve/a.h": '#include "runtime/engine/b.h"\n#include <vector>\n'},
+        "architectures": {"runtime/text/a.cc": '// the qwen2 split\n'},
+        "private": {"docs/a.md": "nothing to see\n"},
+        "size": {"small.bin": "x"},
+    }
+    for rule, check in RULES.items():
+        for files, want in ((cases[rule], True), (good[rule], False)):
+            with tempfile.TemporaryDirectory() as folder:
+                root = pathlib.Path(folder)
+                for name, text in files.items():
+                    (root / name).parent.mkdir(parents=True, exist_ok=True)
+                    (root / name).write_text(text)
+                subprocess.run(["git", "init", "-q", folder], check=True)
+                subprocess.run(["git", "-C", folder, "add", "-A"], check=True)
+                found = bool(check(root)[0])
+                if found != want:
+                    return [f"selftest: rule {rule} {'missed' if want else 'invented'} a violation"]
+    return []
+
+
+def main():
+    rule, root = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+    bad, looked = (selftest(), "every rule seen to fail") if rule == "selftest" else RULES[rule](root)
+    for line in bad:
+        print(line)
+    print(f"{rule}: {len(bad)} violations ({looked})")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
