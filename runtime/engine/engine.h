@@ -1,0 +1,125 @@
+// The engine: requests in, events out. Owns one thread that runs passes, the seat's slots, and one
+// bounded queue of waiting requests. Every public method may be called from any thread and none
+// waits for a pass, except Stop. The engine samples, ends and releases text; it never parses a
+// prompt, never talks HTTP, and never lets a request's failure end another's or the process.
+//
+//   engine::Engine engine(runner, tokenizer, {.ubatch_rows = 512});
+//   auto generation = engine.Submit({.prompt = ids, .n_predict = 32});
+//   while (auto event = generation->Pop()) { … }
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/generation.h"
+#include "runtime/engine/request.h"
+#include "runtime/exec/pass.h"
+#include "runtime/text/tokenizer.h"
+
+namespace bloomery::engine {
+
+struct EngineOptions {
+  int32_t batch_rows = 2048;  // -b: prompt rows between two Progress events; bounds a pass as well
+  int32_t ubatch_rows = 512;  // -ub: rows of one pass (the runner's rows_max bounds it too)
+  int32_t n_predict = -1;     // -n: for requests that ask -1; -1 is unbounded
+  const Clock* clock = nullptr;  // null: SteadyClock. Must outlive the engine
+};
+
+// The prompt does not fit: kContextFull with the numbers.
+class ContextError : public Error {
+ public:
+  ContextError(int32_t n_prompt_tokens, int32_t n_ctx);
+  int32_t n_prompt_tokens() const { return n_prompt_tokens_; }
+  int32_t n_ctx() const { return n_ctx_; }  // the slot's context
+
+ private:
+  int32_t n_prompt_tokens_;
+  int32_t n_ctx_;
+};
+
+// limits::kQueuedRequestsMax requests wait already: kUnavailable, worth another try.
+class QueueFullError : public Error {
+ public:
+  QueueFullError();
+  int32_t retry_after_s() const { return 1; }
+};
+
+// One slot as /slots shows it.
+struct SlotInfo {
+  int32_t id = 0;
+  int32_t n_ctx = 0;
+  bool is_processing = false;
+  int32_t n_tokens = 0;  // tokens held, kept for reuse while idle
+  // The last task; -1, zeros and null before the first.
+  int64_t id_task = -1;
+  std::shared_ptr<const GenerateRequest> request;
+  int32_t n_prompt_tokens = 0;
+  int32_t n_prompt_tokens_processed = 0;  // evaluated
+  int32_t n_prompt_tokens_cache = 0;
+  // The `next_token` object.
+  bool has_next_token = false;
+  bool has_new_line = false;
+  int32_t n_remain = -1;  // -1 while idle or unbounded
+  int32_t n_decoded = 0;  // 0 while idle
+};
+
+// Counters since the start, and gauges. A request's numbers are in here before its last event is.
+struct Metrics {
+  uint64_t prompt_tokens = 0;         // evaluated
+  uint64_t prompt_tokens_cached = 0;  // taken over instead
+  double prompt_seconds = 0;
+  uint64_t predicted_tokens = 0;
+  double predicted_seconds = 0;
+  uint64_t passes = 0;      // llamacpp:n_decode_total
+  uint64_t pass_slots = 0;  // summed over passes: slots with a row in it
+  uint64_t rows = 0;        // summed over passes
+  int32_t tokens_max = 0;   // the most tokens one slot has held
+  uint64_t requests_finished = 0;
+  uint64_t requests_cancelled = 0;
+  uint64_t requests_failed = 0;
+  uint64_t passes_failed = 0;
+  int32_t slots_busy = 0;        // gauge: llamacpp:requests_processing
+  int32_t requests_waiting = 0;  // gauge: llamacpp:requests_deferred
+  int64_t tokens_held = 0;       // gauge: over all slots
+};
+
+class Engine {
+ public:
+  // Runner and tokenizer must outlive the engine; from now on only the engine's thread calls the
+  // runner. Throws Error(kUsage) for options below 1 (n_predict below -1) and Error(kBadModel) when
+  // vocabulary and logits rows differ in length.
+  Engine(exec::PassRunner& runner, const text::Tokenizer& tokenizer, EngineOptions options = {});
+  ~Engine();  // Stop(0)
+
+  // Checks a request and queues it. Everything that can be refused is refused here, on the caller's
+  // thread: Error(kBadRequest) naming the field; ContextError; QueueFullError; Error(kUnavailable)
+  // when stopping, or with the reason when the engine has failed.
+  std::shared_ptr<Generation> Submit(GenerateRequest request, Generation::Wake wake = {});
+
+  std::vector<SlotInfo> SlotsSnapshot() const;
+  Metrics ReadMetrics() const;
+
+  // Why the engine has failed for good (/health 503); nothing while it works.
+  std::optional<std::string> failure() const;
+
+  // Refuses new requests, fails the waiting ones, lets the running ones go on for `drain`, fails
+  // the rest (all with kUnavailable), and returns when the engine's thread has ended: at most one
+  // pass after the deadline. A second call may shorten the deadline.
+  void Stop(std::chrono::milliseconds drain);
+
+  const exec::SeatLimits& limits() const;
+  const EngineOptions& options() const;
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace bloomery::engine
