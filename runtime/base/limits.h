@@ -10,6 +10,9 @@ namespace bloomery::limits {
 // Model files.
 inline constexpr uint64_t kMetadataBytesMax =
     512ull << 20;  // the largest public vocabularies take about 40 MiB
+inline constexpr uint64_t kMetadataKeyBytesMax = 65535;  // the GGUF description's own limit
+inline constexpr uint64_t kTensorNameBytesMax = 256;  // writers keep to 64; some tools go past it
+inline constexpr uint64_t kModelShardsMax = 1024;     // public sets have up to about 200 files
 
 // Templates (docs/serving.md): a hostile template ends with an error, not with the process.
 inline constexpr uint64_t kJinjaStepsMax = 1'000'000;
