@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Makes dist/bloomery (bin/ lib/ plugins/ share/) and its archive from build/portable, with every library
+# beyond glibc beside it. Run from the repository root after building the portable preset.
+set -euo pipefail
+
+out=dist/bloomery
+rm -rf "$out" && mkdir -p "$out"
+cmake --install build/portable --prefix "$out" --component runtime >/dev/null
+
+# What glibc itself provides, and what the machine it runs on must therefore have.
+glibc='^(ld-linux.*|libc|libm|libdl|librt|libpthread|linux-vdso)\.so'
+mkdir -p "$out/lib"
+for program in "$out"/bin/*; do
+  ldd "$program" | awk '$2 == "=>" {print $1, $3}' | while read -r name path; do
+    [[ "$name" =~ $glibc ]] && continue
+    [ -e "$out/lib/$name" ] || install -m 644 "$(readlink -f "$path")" "$out/lib/$name"
+  done
+done
+for library in "$out"/lib/*.so*; do
+  patchelf --set-rpath '$ORIGIN' "$library"
+done
+for program in "$out"/bin/*; do
+  patchelf --set-rpath '$ORIGIN/../lib' "$program"
+done
+strip --strip-unneeded "$out"/bin/* "$out"/lib/*.so* "$out"/plugins/*/*.so
+
+needed=$(objdump -T "$out"/bin/* "$out"/lib/*.so* "$out"/plugins/*/*.so | grep -oE 'GLIBC_2\.[0-9]+' | sort -uV | tail -1)
+tar -C dist -cJf dist/bloomery-linux-x86_64.tar.xz bloomery
+tar -C dist -cJf dist/bloomery-linux-x86_64-no-model.tar.xz --exclude='bloomery/share/bloomery/models' bloomery
+echo "dist/bloomery: $(du -sm "$out" | cut -f1) MiB, needs $needed"
+ls -l dist/*.tar.xz | awk '{print $NF": "$5" bytes"}'
