@@ -16,6 +16,14 @@ for program in "$out"/bin/*; do
     [ -e "$out/lib/$name" ] || install -m 644 "$(readlink -f "$path")" "$out/lib/$name"
   done
 done
+# Each library's licence, from the package it came in; RapidJSON and Boost are headers.
+mkdir -p "$out/share/doc/bloomery/licenses"
+install -m 644 LICENSE "$out/share/doc/bloomery/LICENSE"
+for package in $(for program in "$out"/bin/*; do ldd "$program"; done | awk '$2 == "=>" {print $3}' | sort -u |
+    while read -r path; do dpkg -S "$(readlink -f "$path")" 2>/dev/null | cut -d: -f1; done | sort -u) rapidjson-dev libboost1.81-dev; do
+  case "$package" in libc6) continue ;; esac
+  [ -e "/usr/share/doc/$package/copyright" ] && install -m 644 "/usr/share/doc/$package/copyright" "$out/share/doc/bloomery/licenses/$package"
+done
 for library in "$out"/lib/*.so*; do
   patchelf --set-rpath '$ORIGIN' "$library"
 done
