@@ -1,0 +1,111 @@
+#include "runtime/base/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "tests/support/refusal.h"
+
+namespace bloomery {
+namespace {
+
+using test::Refusal;
+using test::RefusalOf;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string RoundTrip(std::string_view text) { return WriteJson(ParseJson(text, "test")); }
+
+std::string MessageFor(std::string_view text) {
+  return RefusalOf([&] { ParseJson(text, "request body"); }).message;
+}
+
+std::string Nested(int depth) { return std::string(depth, '[') + std::string(depth, ']'); }
+
+TEST(Json, MembersKeepTheirOrderAndDuplicates) {
+  EXPECT_EQ(RoundTrip(R"( {"b": 1, "a": [true, null, "x"], "b": 2} )"),
+            R"({"b":1,"a":[true,null,"x"],"b":2})");
+  EXPECT_EQ(ParseJson(R"({"b":1,"b":2})", "test")["b"].GetInt(), 1);
+}
+
+TEST(Json, SixtyFourBitIntegersAreExact) {
+  const std::string text = "[18446744073709551615,-9223372036854775808,9007199254740993]";
+  EXPECT_EQ(RoundTrip(text), text);
+  EXPECT_EQ(ParseJson(text, "test")[0].GetUint64(), UINT64_MAX);
+}
+
+TEST(Json, DoublesAreCorrectlyRounded) {
+  // Halfway cases that a fast path without enough digits gets wrong.
+  const auto value = [](std::string_view text) { return ParseJson(text, "test").GetDouble(); };
+  EXPECT_EQ(value("0.3"), 0.3);
+  EXPECT_EQ(value("9007199254740993.0"), 9007199254740992.0);
+  EXPECT_EQ(value("1.00000000000000011102230246251565404236316680908203126"),
+            1.0 + std::numeric_limits<double>::epsilon());
+  EXPECT_EQ(value("5e-324"), 5e-324);
+  EXPECT_EQ(value("123456789012345678901234567890"), 123456789012345678901234567890.0);
+}
+
+TEST(Json, DepthAtTheLimitIsReadAndOnePastItRefused) {
+  EXPECT_NO_THROW(ParseJson(Nested(limits::kJsonDepthMax), "test"));
+  const Refusal refusal =
+      RefusalOf([] { ParseJson(Nested(limits::kJsonDepthMax + 1), "request body"); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kBadRequest);
+  EXPECT_THAT(refusal.message, AllOf(HasSubstr("request body"), HasSubstr("more than 64")));
+  // Depth is nesting, not a count.
+  EXPECT_NO_THROW(ParseJson("[" + std::string("[],[],[],") + "[]]", "test", {.depth_max = 2}));
+}
+
+TEST(Json, VeryDeepTextDoesNotUseTheStack) {
+  EXPECT_NO_THROW(ParseJson(Nested(1'000'000), "test", {.depth_max = 1'000'000}));
+}
+
+TEST(Json, SizeAtTheLimitIsReadAndOnePastItRefused) {
+  EXPECT_NO_THROW(ParseJson("[1]", "test", {.bytes_max = 3}));
+  EXPECT_THAT(RefusalOf([] { ParseJson("[1] ", "test", {.bytes_max = 3}); }).message,
+              AllOf(HasSubstr("4 bytes"), HasSubstr("3")));
+}
+
+TEST(Json, RefusalNamesByteLineAndColumn) {
+  EXPECT_THAT(MessageFor("{\"a\": 1,\n  \"b\": x}"),
+              AllOf(HasSubstr("request body"), HasSubstr("byte 16 (line 2, column 8)")));
+  EXPECT_THAT(MessageFor(""), HasSubstr("byte 0 (line 1, column 1)"));
+  EXPECT_EQ(RefusalOf([] { ParseJson("{", "m", {.kind = ErrorKind::kBadModel}); }).kind,
+            ErrorKind::kBadModel);
+}
+
+TEST(Json, WhatIsNotOneValueIsRefused) {
+  for (const std::string text : {"{} {}", "[1,]", "{'a':1}", "nul", "01", "1.", "+1", "NaN",
+                                 "\"\\ud800\"", "\"\xff\"", "\"a\nb\"", "// c\n1"}) {
+    EXPECT_THAT(MessageFor(text), HasSubstr("invalid JSON at byte")) << text;
+  }
+  EXPECT_THAT(MessageFor(std::string("{}\0{}", 5)), HasSubstr("zero byte"));
+  EXPECT_THAT(MessageFor(std::string("{}\0", 3)), HasSubstr("zero byte"));
+}
+
+TEST(Json, EscapesAndZeroCharactersSurvive) {
+  EXPECT_EQ(RoundTrip(R"(["\u00e9\n\"\\\u0000\ud83d\ude00"])"),
+            "[\"\xC3\xA9\\n\\\"\\\\\\u0000\xF0\x9F\x98\x80\"]");
+}
+
+TEST(Json, WritingReplacesInvalidUtf8AndNonFiniteNumbers) {
+  rapidjson::Document document(rapidjson::kObjectType);
+  auto& allocator = document.GetAllocator();
+  document.AddMember(rapidjson::Value(std::string("k\xff"), allocator),
+                     rapidjson::Value(std::string("a\xE2\x82z"), allocator), allocator);
+  document.AddMember("nan", std::nan(""), allocator);
+  document.AddMember("inf", -INFINITY, allocator);
+  document.AddMember("x", 0.1, allocator);
+  EXPECT_EQ(WriteJson(document),
+            "{\"k\xEF\xBF\xBD\":\"a\xEF\xBF\xBDz\",\"nan\":null,\"inf\":null,\"x\":0.1}");
+}
+
+TEST(Json, WrongAccessIsAnInternalErrorAndNotTheEnd) {
+  const rapidjson::Document document = ParseJson("\"text\"", "test");
+  EXPECT_EQ(RefusalOf([&] { document.GetInt(); }).kind, ErrorKind::kInternal);
+}
+
+}  // namespace
+}  // namespace bloomery
