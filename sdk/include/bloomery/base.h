@@ -7,6 +7,10 @@
  *   - Every struct opens with `size`, set by whoever fills it to sizeof(struct) at compile time.
  *     Members are only appended. A reader asks BL_HAS(p, member) before it touches a member that a
  *     peer of an older minor may not have; an absent member means its documented default, or zero.
+ *     In an array all items have one size, and a reader steps by the first item's `size`. Four small
+ *     structs never grow and carry none: bl_abi, bl_str, bl_segment, bl_plane_type.
+ *   - A function that fills a struct reads the `size` its caller set and writes nothing beyond it.
+ *   - An array of n items may be null where n is 0. `reserved` members are 0.
  *   - Functions return a bl_status; a function that fails has said why through the sink or host it
  *     was given. No exception, exit, abort, longjmp or signal handler may cross or start in a plugin.
  *   - Strings are UTF-8. `const char*` ends at NUL; bl_str may hold any bytes.

@@ -22,8 +22,8 @@ typedef int32_t bl_value; /* a value of the graph being built; 0 is none */
 typedef int32_t bl_attr_type;
 enum { BL_ATTR_I64 = 0, BL_ATTR_F64 = 1, BL_ATTR_STR = 2, BL_ATTR_BOOL = 3 };
 
-/* One attribute: `count` values of `type` at `value` (int64_t, double, const char*, or uint8_t). An
- * unknown key is refused; an absent one has the default of that operator version. */
+/* One attribute: `value` points to `count` values of `type` (int64_t, double, const char*, or uint8_t 0
+ * or 1). An unknown key is refused; an absent one has the default of that operator version. */
 typedef struct bl_attr {
   uint32_t size;
   bl_attr_type type;

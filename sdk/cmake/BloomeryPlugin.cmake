@@ -1,0 +1,37 @@
+# bloomery_add_plugin(<seat> SOURCES <file>… MANIFEST <file> [LIBRARIES <target>…])
+#
+# Adds the target plugin_<seat>: a shared object that exports `bloomery_plugin` alone and needs only the
+# C library, libm and the loader. It lands in ${CMAKE_BINARY_DIR}/plugins/<seat>/lib<seat>.so with its
+# manifest <seat>.json beside it, and installs to plugins/<seat>/. The manifest passes through
+# configure_file, so it may name CMake variables as @NAME@. LIBRARIES are linked in and must be static.
+function(bloomery_add_plugin seat)
+  cmake_parse_arguments(A "" "MANIFEST" "SOURCES;LIBRARIES" ${ARGN})
+  if(NOT A_SOURCES OR NOT A_MANIFEST)
+    message(FATAL_ERROR "bloomery_add_plugin(${seat}): SOURCES and MANIFEST are needed")
+  endif()
+  set(target plugin_${seat})
+  set(folder ${CMAKE_BINARY_DIR}/plugins/${seat})
+
+  add_library(${target} MODULE ${A_SOURCES})
+  set_target_properties(${target} PROPERTIES
+    OUTPUT_NAME ${seat} PREFIX lib SUFFIX .so LIBRARY_OUTPUT_DIRECTORY ${folder}
+    C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    LINK_DEPENDS ${BLOOMERY_PLUGIN_VERSION_SCRIPT})
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  # Contraction would change bits between compilers (docs/design.md, numeric rule).
+  target_compile_options(${target} PRIVATE -ffp-contract=off)
+  target_link_libraries(${target} PRIVATE Bloomery::SDK ${A_LIBRARIES})
+  if(TARGET bloomery_options)
+    target_link_libraries(${target} PRIVATE bloomery_options)
+  endif()
+  target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc
+    -Wl,--version-script=${BLOOMERY_PLUGIN_VERSION_SCRIPT} -Wl,--as-needed)
+  # A sanitizer's symbols come from the host program, so nothing may insist on finding them here.
+  if(NOT BLOOMERY_SANITIZE AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+    target_link_options(${target} PRIVATE -Wl,--no-undefined)
+  endif()
+
+  configure_file(${A_MANIFEST} ${folder}/${seat}.json @ONLY)
+  install(TARGETS ${target} LIBRARY DESTINATION plugins/${seat} COMPONENT plugins)
+  install(FILES ${folder}/${seat}.json DESTINATION plugins/${seat} COMPONENT plugins)
+endfunction()
