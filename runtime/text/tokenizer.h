@@ -40,7 +40,7 @@ class Tokenizer {
   // entry for an unknown model or pre-tokenizer (with the list of known ones), a duplicate token, a
   // merge of unknown tokens, an id out of range, an array of the wrong length, or a type that does
   // not exist.
-  explicit Tokenizer(VocabularyData vocabulary);
+  explicit Tokenizer(const VocabularyData& vocabulary);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
@@ -73,16 +73,14 @@ class Tokenizer {
   bool IsEog(TokenId id) const;
   std::span<const TokenId> eog() const;
 
-  // The ids of the vocabulary by name; FIM ids are found by text where the file names none.
-  const VocabularyData& vocabulary() const;
+  // Ids by name; FIM ids are found by text where the file names none.
+  const SpecialIds& special_ids() const;
   bool add_bos() const;
   bool add_eos() const;
 
-  // The `tokenizer.ggml.pre` names this build knows, ascending.
-  static std::span<const std::string_view> KnownPreTokenizers();
-
  private:
   struct State;
+  class Run;
   std::unique_ptr<const State> state_;
 };
 

@@ -1,0 +1,196 @@
+#include "runtime/text/pre_tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <string>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/utf8.h"
+
+namespace bloomery::text {
+namespace {
+
+// Blanks are Unicode's White_Space, named so: PCRE2's own \s also takes U+180E, which stopped being
+// a blank in Unicode 6.3.
+#define BLANK R"(\p{White_Space})"
+#define NON_BLANK R"(\P{White_Space})"
+
+// English contractions, letters with one leading sign, single digits, signs with their line breaks,
+// line breaks, and blanks that leave the last one to the next word.
+constexpr std::string_view kQwen2[] = {
+    R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]))"
+    R"(|[^\r\n\p{L}\p{N}]?\p{L}+)"
+    R"(|\p{N})"
+    R"(| ?[^)" BLANK R"(\p{L}\p{N}]+[\r\n]*)"
+    "|" BLANK R"(*[\r\n]+)"
+    "|" BLANK R"(+(?!)" NON_BLANK
+    ")"
+    "|" BLANK "+",
+};
+
+#undef NON_BLANK
+#undef BLANK
+
+constexpr PreTokenizerRow kRows[] = {
+    {.name = "qwen2",
+     .expressions = kQwen2,
+     .add_bos = false,
+     .add_eos = false,
+     .ignore_merges = false},
+};
+
+// A match looks at each following character a few times at most (the alternatives that share a
+// beginning); the table's expressions stay far below this.
+constexpr uint32_t kMatchStepsBase = 10'000;
+constexpr uint32_t kMatchStepsPerByte = 16;
+constexpr uint32_t kMatchHeapKibMax = 64u << 10;
+
+uint32_t MatchLimit(size_t bytes) {
+  constexpr size_t kBytesMax = (UINT32_MAX - kMatchStepsBase) / kMatchStepsPerByte;
+  return kMatchStepsBase + kMatchStepsPerByte * static_cast<uint32_t>(std::min(bytes, kBytesMax));
+}
+
+size_t ValidPrefix(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const Utf8Character c = DecodeUtf8(text.substr(at));
+    if (!c.valid) break;
+    at += c.length;
+  }
+  return at;
+}
+
+size_t BrokenPrefix(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const Utf8Character c = DecodeUtf8(text.substr(at));
+    if (c.valid) break;
+    at += c.length;
+  }
+  return at;
+}
+
+}  // namespace
+
+std::span<const PreTokenizerRow> PreTokenizerRows() { return kRows; }
+
+const PreTokenizerRow* FindPreTokenizer(std::string_view name) {
+  const auto row = std::find_if(std::begin(kRows), std::end(kRows),
+                                [name](const PreTokenizerRow& r) { return r.name == name; });
+  return row == std::end(kRows) ? nullptr : &*row;
+}
+
+// Compiled once; PCRE2 code may be used by any number of threads at a time.
+class PreTokenizer::Expression {
+ public:
+  explicit Expression(std::string_view pattern) {
+    int error = 0;
+    PCRE2_SIZE offset = 0;
+    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                              PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr));
+    assert(code_ != nullptr && "an expression of the table does not compile");
+    // Without JIT (a platform without it, or pages that may not be executable) matching interprets.
+    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
+  }
+
+  const pcre2_code* code() const { return code_.get(); }
+
+ private:
+  struct Free {
+    void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+  };
+  std::unique_ptr<pcre2_code, Free> code_;
+};
+
+// One thread's scratch for one expression.
+class PreTokenizer::Matcher {
+ public:
+  struct Match {
+    size_t begin;
+    size_t end;
+  };
+
+  explicit Matcher(const Expression& expression)
+      : code_(expression.code()),
+        data_(pcre2_match_data_create(1, nullptr)),
+        context_(pcre2_match_context_create(nullptr)) {
+    if (!data_ || !context_) throw Error(ErrorKind::kNoMemory, "no memory to match text");
+    pcre2_set_heap_limit(context_.get(), kMatchHeapKibMax);
+  }
+
+  // The first match at or after `from`; begin = text.size() where there is none. `text` is UTF-8.
+  Match Find(std::string_view text, size_t from) {
+    pcre2_set_match_limit(context_.get(), MatchLimit(text.size() - from));
+    int rc = Run(text, from, PCRE2_NO_UTF_CHECK);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = Run(text, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
+    if (rc == PCRE2_ERROR_NOMATCH) return {text.size(), text.size()};
+    if (rc < 0) {
+      std::array<char, 128> reason{};
+      pcre2_get_error_message(rc, reinterpret_cast<PCRE2_UCHAR*>(reason.data()), reason.size());
+      throw Error(ErrorKind::kBadRequest,
+                  "the text cannot be split into words at byte " + std::to_string(from) +
+                      " of a part of " + std::to_string(text.size()) + " bytes: " + reason.data());
+    }
+    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data_.get());
+    return {bounds[0], bounds[1]};
+  }
+
+ private:
+  struct Free {
+    void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+    void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
+  };
+
+  int Run(std::string_view text, size_t from, uint32_t options) {
+    return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, options,
+                       data_.get(), context_.get());
+  }
+
+  const pcre2_code* code_;
+  std::unique_ptr<pcre2_match_data, Free> data_;
+  std::unique_ptr<pcre2_match_context, Free> context_;
+};
+
+PreTokenizer::PreTokenizer(const PreTokenizerRow& row) {
+  for (const std::string_view pattern : row.expressions) expressions_.emplace_back(pattern);
+}
+PreTokenizer::~PreTokenizer() = default;
+PreTokenizer::PreTokenizer(PreTokenizer&&) noexcept = default;
+PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
+
+void PreTokenizer::Split(std::string_view text,
+                         const std::function<void(std::string_view)>& emit) const {
+  std::vector<Matcher> matchers(expressions_.begin(), expressions_.end());
+  while (!text.empty()) {
+    const size_t valid = ValidPrefix(text);
+    if (valid > 0) SplitFrom(0, text.substr(0, valid), matchers, emit);
+    text.remove_prefix(valid);
+    const size_t broken = BrokenPrefix(text);
+    if (broken > 0) emit(text.substr(0, broken));
+    text.remove_prefix(broken);
+  }
+}
+
+void PreTokenizer::SplitFrom(size_t level, std::string_view text, std::span<Matcher> matchers,
+                             const std::function<void(std::string_view)>& emit) const {
+  if (level == matchers.size()) {
+    emit(text);
+    return;
+  }
+  size_t done = 0;
+  while (done < text.size()) {
+    const Matcher::Match match = matchers[level].Find(text, done);
+    if (match.begin > done)
+      SplitFrom(level + 1, text.substr(done, match.begin - done), matchers, emit);
+    if (match.begin == text.size()) break;
+    assert(match.end > match.begin && "an expression of the table matches nothing");
+    SplitFrom(level + 1, text.substr(match.begin, match.end - match.begin), matchers, emit);
+    done = match.end;
+  }
+}
+
+}  // namespace bloomery::text
