@@ -28,7 +28,7 @@ struct TokeniseOptions {
   // With parse_special: byte ranges, ascending and disjoint, in which control tokens stay text: a
   // control token is taken only where none of its bytes lies in such a range. Words may cross a
   // range's border, so a prompt without control tokens gives the same ids with and without ranges.
-  std::span<const TextRange> plain;
+  std::span<const TextRange> plain = {};
 };
 
 // How control tokens read when ids become text again.

@@ -1,0 +1,95 @@
+#include "runtime/text/pre_tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace bloomery::text {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<std::string> Split(const PreTokenizer& pre, std::string_view text) {
+  std::vector<std::string> pieces;
+  pre.Split(text, [&pieces](std::string_view piece) { pieces.emplace_back(piece); });
+  return pieces;
+}
+
+class Qwen2Test : public ::testing::Test {
+ protected:
+  std::vector<std::string> Pieces(std::string_view text) { return Split(pre_, text); }
+  PreTokenizer pre_{*FindPreTokenizer("qwen2")};
+};
+
+// Expected pieces are read off the expression by hand.
+TEST_F(Qwen2Test, WordsTakeOneLeadingSignOrBlank) {
+  EXPECT_THAT(Pieces("Hello world"), ElementsAre("Hello", " world"));
+  EXPECT_THAT(Pieces("a_b(c"), ElementsAre("a", "_b", "(c"));
+  EXPECT_THAT(Pieces("x  y"), ElementsAre("x", " ", " y"));
+}
+
+TEST_F(Qwen2Test, DigitsStandAlone) { EXPECT_THAT(Pieces("a12"), ElementsAre("a", "1", "2")); }
+
+TEST_F(Qwen2Test, ContractionsInAnyCase) {
+  EXPECT_THAT(Pieces("don't WE'LL I'm"), ElementsAre("don", "'t", " WE", "'LL", " I", "'m"));
+}
+
+TEST_F(Qwen2Test, SignsTakeABlankBeforeAndLineBreaksBehind) {
+  EXPECT_THAT(Pieces("a !!\n\nb"), ElementsAre("a", " !!\n\n", "b"));
+}
+
+TEST_F(Qwen2Test, LineBreaksTakeBlanksBeforeThem) {
+  EXPECT_THAT(Pieces("a  \r\n  b"), ElementsAre("a", "  \r\n", " ", " b"));
+  EXPECT_THAT(Pieces("a   "), ElementsAre("a", "   "));
+}
+
+TEST_F(Qwen2Test, MarksAreSignsHereAndMaySeparateLetters) {
+  EXPECT_THAT(Pieces("e\u0301a"), ElementsAre("e", "\u0301a"));
+}
+
+TEST_F(Qwen2Test, UnicodeBlanksAreBlanksAndTheMongolianSeparatorIsNot) {
+  EXPECT_THAT(Pieces("\u3000\u00a0\u0085x"), ElementsAre("\u3000\u00a0", "\u0085x"));
+  EXPECT_THAT(Pieces(" \u180e1"), ElementsAre(" \u180e", "1"));
+}
+
+TEST_F(Qwen2Test, BrokenBytesArePiecesOfTheirOwn) {
+  EXPECT_THAT(Pieces("ab\xFF\xFE"
+                     "cd\xE2\x82"),
+              ElementsAre("ab", "\xFF\xFE", "cd", "\xE2\x82"));
+}
+
+TEST(PreTokenizerTest, ExpressionsRunOneAfterAnotherAndLeaveTheirGaps) {
+  constexpr std::string_view kDigitsThenVowels[] = {R"(\p{N}{1,3})", "[aeiou]+"};
+  const PreTokenizer pre({.name = "test",
+                          .expressions = kDigitsThenVowels,
+                          .add_bos = false,
+                          .add_eos = false,
+                          .ignore_merges = false});
+  EXPECT_THAT(Split(pre, "xaay12345zoo"), ElementsAre("x", "aa", "y", "123", "45", "z", "oo"));
+}
+
+TEST(PreTokenizerTest, UnknownNamesAreNull) {
+  EXPECT_EQ(FindPreTokenizer("qwen"), nullptr);
+  EXPECT_EQ(FindPreTokenizer(""), nullptr);
+}
+
+TEST(PreTokenizerTest, RowsAreAscendingByName) {
+  const auto rows = PreTokenizerRows();
+  for (size_t i = 1; i < rows.size(); ++i) EXPECT_LT(rows[i - 1].name, rows[i].name);
+}
+
+TEST(PreTokenizerTest, AnExpressionThatBacktracksWithoutEndIsStoppedByTheMatchLimit) {
+  constexpr std::string_view kExponential[] = {"(a+)+(?:b|d)"};
+  const PreTokenizer pre({.name = "test",
+                          .expressions = kExponential,
+                          .add_bos = false,
+                          .add_eos = false,
+                          .ignore_merges = false});
+  EXPECT_THROW(Split(pre, std::string(64, 'a') + "c"), Error);
+}
+
+}  // namespace
+}  // namespace bloomery::text
