@@ -14,6 +14,19 @@ inline constexpr uint64_t kMetadataKeyBytesMax = 65535;  // the GGUF description
 inline constexpr uint64_t kTensorNameBytesMax = 256;  // writers keep to 64; some tools go past it
 inline constexpr uint64_t kModelShardsMax = 1024;     // public sets have up to about 200 files
 
+// Plugins.
+inline constexpr size_t kManifestBytesMax = 64u << 10;
+inline constexpr size_t kPluginArchitecturesMax = 64;
+inline constexpr size_t kPluginTextBytesMax = 256;  // names, patterns and keys of a plugin
+inline constexpr size_t kPluginFolderEntriesMax = 1024;
+inline constexpr uint64_t kPluginHostBytesMax = 256ull
+                                                << 20;  // what one instance may take from the host
+inline constexpr uint64_t kPluginReadBytesMax = 1u << 20;  // one read_small call (sdk model.h)
+inline constexpr uint64_t kPluginReadBytesSeatMax = 16u << 20;
+inline constexpr uint32_t kSeatLayersMax = 4096;
+inline constexpr uint32_t kSeatItemsMax = 1u
+                                          << 20;  // weights, banks, planes … of a description, each
+
 // Templates (docs/serving.md): a hostile template ends with an error, not with the process.
 inline constexpr uint64_t kJinjaStepsMax = 1'000'000;
 inline constexpr int kJinjaDepthMax = 64;
@@ -50,10 +63,13 @@ inline constexpr int kRequestHeadSecondsMax = 10;
 inline constexpr size_t kRequestBodyBytesMax = 64u << 20;
 inline constexpr int kRequestBodySecondsMax = 60;
 inline constexpr int kConnectionsMax = 256;
-inline constexpr size_t kRequestBodiesBytesMax = 512u << 20;  // all bodies being read or answered: 8 of the largest
-inline constexpr size_t kUnsentBytesMax = 16u << 20;          // a client that reads slower than this is cut off
+inline constexpr size_t kRequestBodiesBytesMax =
+    512u << 20;  // all bodies being read or answered: 8 of the largest
+inline constexpr size_t kUnsentBytesMax = 16u
+                                          << 20;  // a client that reads slower than this is cut off
 inline constexpr int kKeepAliveSecondsMax = 30;
-inline constexpr int kDrainSecondsMax = 5;  // answers in progress get this long after the first stop signal
+inline constexpr int kDrainSecondsMax =
+    5;  // answers in progress get this long after the first stop signal
 inline constexpr size_t kQueuedRequestsMax = 64;
 inline constexpr int kJsonDepthMax = 64;
 

@@ -1,0 +1,34 @@
+// Which plugin serves a model: manifests shortlist by the file's architecture string, then each
+// shortlisted plugin is loaded and asked (probe). The highest score wins, then the highest version;
+// a tie is refused. [load] thread.
+//
+//   Selection chosen = Select(model, Discover(SearchList(dirs, env, exe)));
+//   Instance instance(chosen.plugin, model, options);
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/model/inventory.h"
+#include "runtime/plugin/discovery.h"
+#include "runtime/plugin/library.h"
+
+namespace bloomery::plugin {
+
+struct Selection {
+  LoadedPlugin plugin;
+  int32_t score = 0;
+  std::vector<Verdict> others;  // shortlisted plugins that were not taken, and why
+};
+
+// Throws Error(kBadModel): no plugin claims the architecture (with every folder and verdict), none
+// of those that do could be loaded or accepts the file (path, reason and search list), or two are
+// tied.
+Selection Select(const model::ModelFile& model, const Discovery& discovery);
+
+// What probe says: the score, or Error(kBadModel) with the plugin's reason. Throws Error(kInternal)
+// when it breaks the contract (an exception, a score outside 1 … 100, a refusal without a reason).
+int32_t Probe(const LoadedPlugin& plugin, const bl_model& model);
+
+}  // namespace bloomery::plugin
