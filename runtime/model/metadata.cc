@@ -167,7 +167,7 @@ const MetadataValue& Metadata::Require(std::string_view key) const {
 void Metadata::Refuse(std::string_view key, const MetadataValue& value,
                       const std::string& problem) const {
   throw Error(ErrorKind::kBadModel, source_ + ": metadata key '" + Printable(key) + "' at byte " +
-                                        std::to_string(value.offset) + " " + problem);
+                                        std::to_string(value.offset) + ": it " + problem);
 }
 
 template <typename T>

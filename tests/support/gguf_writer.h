@@ -50,7 +50,7 @@ class GgufWriter {
   template <typename T>
   GgufWriter& AddArray(std::string_view key, const std::vector<T>& values) {
     std::string raw = Encode(GgufKind<T>()) + Encode(uint64_t{values.size()});
-    for (const T value : values) raw += Encode(value);
+    for (const T& value : values) raw += Encode(value);
     return AddRaw(key, 9, raw);
   }
 
