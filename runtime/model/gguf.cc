@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <optional>
+#include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -143,9 +144,10 @@ void CheckTensorsTogether(const Assembly& model) {
   order.reserve(model.tensors.size());
   for (const GgufTensor& tensor : model.tensors) order.push_back(&tensor);
 
-  // Stable: of equal names the later one in the file is refused.
-  std::stable_sort(order.begin(), order.end(), [](const GgufTensor* a, const GgufTensor* b) {
-    return a->info.name < b->info.name;
+  // Of equal names the later one in the file is refused.
+  std::sort(order.begin(), order.end(), [](const GgufTensor* a, const GgufTensor* b) {
+    return std::tie(a->info.name, a->info.file, a->entry_at) <
+           std::tie(b->info.name, b->info.file, b->entry_at);
   });
   for (size_t i = 1; i < order.size(); ++i) {
     if (order[i - 1]->info.name == order[i]->info.name) {
@@ -155,8 +157,9 @@ void CheckTensorsTogether(const Assembly& model) {
     }
   }
 
-  std::stable_sort(order.begin(), order.end(), [](const GgufTensor* a, const GgufTensor* b) {
-    return std::pair(a->info.file, a->info.offset) < std::pair(b->info.file, b->info.offset);
+  std::sort(order.begin(), order.end(), [](const GgufTensor* a, const GgufTensor* b) {
+    return std::tie(a->info.file, a->info.offset, a->entry_at) <
+           std::tie(b->info.file, b->info.offset, b->entry_at);
   });
   for (size_t i = 1; i < order.size(); ++i) {
     const TensorInfo& before = order[i - 1]->info;

@@ -109,7 +109,7 @@ Number DecodeNumber(ValueKind kind, const char* bytes) {
     case ValueKind::kArray:
       break;
   }
-  assert(!"strings and arrays are no numbers");
+  assert(false && "strings and arrays are no numbers");
   return uint64_t{0};
 }
 
