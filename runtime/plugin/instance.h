@@ -57,7 +57,7 @@ class Instance {
   // Bytes the plugin holds through the host's alloc. [any]
   uint64_t host_bytes() const;
 
-  // For exec's kernels of this plugin: the instance handle, and what fail() was told last.
+  // The handle that functions of a description take.
   bl_instance* raw() const;
 
  private:

@@ -10,6 +10,7 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,9 @@ struct Version {
   std::array<uint32_t, 3> part = {};
   auto operator<=>(const Version&) const = default;
 };
+
+// Three decimal numbers joined by dots, or nullopt.
+std::optional<Version> ParseVersion(std::string_view text);
 
 struct Manifest {
   std::string name;     // lower-case letters, digits, '_' and '-'; its operators are "<name>.…"

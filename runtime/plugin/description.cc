@@ -1,0 +1,88 @@
+#include "runtime/plugin/description.h"
+
+#include <set>
+
+#include "runtime/plugin/check_context.h"
+
+namespace bloomery::plugin {
+namespace {
+
+constexpr std::string_view kEntryNames[] = {"MAIN",        "DRAFT_STORE", "DRAFT_STEP",
+                                            "DRAFT_BLOCK", "ENCODE",      "HIDDEN"};
+
+bl_seat CheckSeat(const CheckContext& context, const bl_seat& raw) {
+  const Item item(context, "seat");
+  const bl_seat seat = CopySized(&raw, "plugin '" + std::string(context.plugin) + "': seat");
+  item.Require(
+      seat.layers > 0 && seat.layers <= limits::kSeatLayersMax, "layers",
+      std::to_string(seat.layers) + ", outside 1 … " + std::to_string(limits::kSeatLayersMax));
+  item.Require(seat.vocabulary > 0 && seat.vocabulary <= uint64_t{INT32_MAX}, "vocabulary",
+               std::to_string(seat.vocabulary) + " is no length of a logits row");
+  return seat;
+}
+
+void RefuseTables(const CheckContext& context, const bl_seat& seat) {
+  const SizedArray<bl_table> tables(seat.tables, seat.n_tables, "table");
+  for (uint32_t i = 0; i < tables.size(); ++i) {
+    const Item item(context, "table " + std::to_string(i));
+    const bl_table table = tables[i];
+    item.Require(table.weight < seat.n_weights, "weight",
+                 std::to_string(table.weight) + ", but there are " +
+                     std::to_string(seat.n_weights) + " weights");
+    item.Enum("id_origin", table.id_origin, BL_IDS_DEVICE + 1);
+    item.NotOffered("tables", "a table read by hashed ids");
+  }
+}
+
+Entry CheckEntry(const Item& item, const bl_entry& raw, const std::string& name) {
+  item.Enum("kind", raw.kind, BL_ENTRY_HIDDEN + 1);
+  if (raw.kind != BL_ENTRY_MAIN) item.NotOffered("kind", std::string(kEntryNames[raw.kind]));
+  item.Enum("domain", raw.domain, BL_DOMAIN_PATCHES + 1);
+  item.Require(raw.domain == BL_DOMAIN_PASS_ROWS, "domain", "a main entry takes the pass rows");
+  item.Flags("needs", raw.needs, BL_NEEDS_LOGITS | BL_NEEDS_HIDDEN | BL_NEEDS_TAPS);
+  if ((raw.needs & BL_NEEDS_HIDDEN) != 0) item.NotOffered("needs", "HIDDEN");
+  if ((raw.needs & BL_NEEDS_TAPS) != 0) item.NotOffered("needs", "TAPS");
+  item.Require((raw.needs & BL_NEEDS_LOGITS) != 0, "needs", "a main entry gives LOGITS");
+  item.Require(raw.build != nullptr, "build", "null");
+  return {name, raw.kind, raw.needs, raw.build};
+}
+
+std::vector<Entry> CheckEntries(const CheckContext& context, const bl_seat& seat) {
+  const SizedArray<bl_entry> raw(seat.entries, seat.n_entries, "entry");
+  std::vector<Entry> entries;
+  std::set<std::string> names;
+  for (uint32_t i = 0; i < raw.size(); ++i) {
+    const bl_entry entry = raw[i];
+    const Item unnamed(context, "entry " + std::to_string(i));
+    const std::string name = unnamed.Text("name", entry.name);
+    const Item item = unnamed.Named(name);
+    entries.push_back(CheckEntry(item, entry, name));
+    item.Require(names.insert(name).second, "name", "another entry has it");
+  }
+  const Item item(context, "seat");
+  item.Require(entries.size() == 1, "entries",
+               std::to_string(entries.size()) + " main entries, exactly one is needed");
+  return entries;
+}
+
+}  // namespace
+
+Description CheckDescription(const bl_seat& raw, std::string_view plugin,
+                             const model::ModelFile& model,
+                             std::span<const bl_plane_type> plane_types) {
+  const CheckContext context{plugin, model, plane_types};
+  const bl_seat seat = CheckSeat(context, raw);
+  Description out;
+  out.layers = seat.layers;
+  out.vocabulary = seat.vocabulary;
+  out.context_trained = seat.context_trained;
+  RefuseTables(context, seat);
+  out.weights = CheckWeights(context, seat);
+  out.banks = CheckBanks(context, seat, out.weights);
+  out.planes = CheckPlanes(context, seat);
+  out.operators = CheckOperators(context, seat);
+  out.entries = CheckEntries(context, seat);
+  return out;
+}
+
+}  // namespace bloomery::plugin
