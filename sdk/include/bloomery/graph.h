@@ -86,6 +86,8 @@ typedef struct bl_builder {
   bl_status (*export_value)(void* self, const char* name, bl_value value);
   /* Writes `value` into a ring plane that draft entries read. */
   bl_status (*tap)(void* self, uint32_t plane, bl_value value);
+  /* Records why a build or an expansion gives up by itself; the first reason is kept. May be null. */
+  void (*fail)(void* self, bl_status status, const char* text);
 } bl_builder;
 
 #ifdef __cplusplus

@@ -36,6 +36,8 @@ enum {
   BL_WEIGHT_IGNORED = 2,  /* known, and not read (its pattern may hold {l}; `layer` -1 means every layer) */
   BL_WEIGHT_ALIAS = 4     /* another name of a tensor that an earlier weight claims (tied head) */
 };
+/* Each row of a tensor belongs to one weight that is no alias; a tensor that no weight claims and no
+ * ignored pattern matches is refused. */
 
 /* How a source's bytes become (part of) the weight. */
 typedef int32_t bl_verb;
@@ -84,7 +86,7 @@ typedef struct bl_weight {
   bl_owner owner;
   int32_t layer; /* -1: outside the layers */
   uint32_t n_dims;
-  uint64_t ne[4]; /* what the file must hold; 0 leaves a dim unchecked */
+  uint64_t ne[4]; /* shape that the sources must give; 0 leaves a dim unchecked */
   const bl_source* sources; /* null: the tensor named by `pattern`, whole */
   uint32_t n_sources;
   int32_t bank; /* index into bl_seat.banks, or -1 */

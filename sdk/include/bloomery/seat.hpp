@@ -403,7 +403,11 @@ class Seat {
           O::Expand(graph, view, std::span<Value>(made));
           for (uint32_t i = 0; i < n_outs; ++i) outs[i] = made[i].id;
         },
-        [](bl_status, const char*) {});
+        [builder](bl_status status, const char* text) {
+          if (BL_HAS(builder, fail) && builder->fail != nullptr) {
+            builder->fail(builder->self, status, text);
+          }
+        });
   }
 
   std::deque<std::string> texts_;
