@@ -1,8 +1,8 @@
 // Sampling: from a row of logits to a token. SamplingParams holds a request's settings as
 // docs/serving.md lists them; a Sampler runs them for one sequence. A Sampler owns its random
-// streams, its history and its buffers, and is used by one thread at a time; copying one copies the
-// stream position, so a copy draws the same tokens. The same parameters, seed and logits give the
-// same tokens on every machine. After its first call it allocates nothing.
+// streams, its history and its buffers, and is used by one thread at a time; a copy draws the same
+// tokens from here on. The same parameters, seed and logits give the same tokens on every machine.
+// All buffers are made at construction: Sample and Accept allocate nothing.
 //
 //   text::SamplingParams params;  params.seed = 42;
 //   params.Validate();
@@ -11,9 +11,7 @@
 //   int32_t token = sampler.Sample(logits).token;  sampler.Accept(token);
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <random>
 #include <span>
@@ -22,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/text/candidates.h"
 #include "runtime/text/vocabulary.h"
 
 namespace bloomery::text {
@@ -159,10 +158,6 @@ struct Sampled {
   std::span<const TokenProbability> top;
 };
 
-// The index of the largest value: ties to the lowest index, NaN never wins; -1 where no value is
-// above -infinity (or all are NaN).
-TokenId ArgMax(std::span<const float> logits);
-
 class Sampler {
  public:
   struct Shape {
@@ -171,7 +166,7 @@ class Sampler {
   };
 
   // `params` must be validated. A random seed is drawn here. `breakers` may be null (no breakers).
-  Sampler(const SamplingParams& params, Shape shape,
+  Sampler(SamplingParams params, Shape shape,
           std::shared_ptr<const DryBreakers> breakers = nullptr);
 
   // Draws from one row, `logits[vocabulary_size]`, which is not changed. Consumes one uniform of
@@ -192,37 +187,32 @@ class Sampler {
   uint32_t seed() const { return seed_; }  // the one in use, also where the request said random
 
  private:
-  struct Candidate {
-    float logit;
-    TokenId token;
-  };
-
-  void LoadRow(std::span<const float> logits);
+  void CheckRow(std::span<const float> logits) const;
+  void ApplyBias();
+  void RunChain();
   void RunStage(SamplerStage stage);
-  void Materialise();
-  void SortDescending(size_t count);
-  void CutTo(size_t count);
-  void ComputeProbabilities();
-  double MaxLogit() const;
-  template <typename Change>
-  void ChangeTouched(Change change);
   void Penalties();
   void Dry();
+  void DryMatches(size_t reach);
+  size_t DryReach() const;
   void TopNSigma();
-  void TopK(size_t k);
   void TypicalP();
   void TopP();
   void MinP();
   void Xtc();
   void Temperature();
-  size_t Mirostat1();
-  size_t Mirostat2();
+  double DynamicTemperature();
+  void Mirostat1();
+  void Mirostat2();
   size_t Draw();
-  size_t Choose();
   TokenId Greedy();
-  Sampled Report(std::span<const float> logits, TokenId token);
   void ReportRaw(std::span<const float> logits, Sampled& sampled);
-  void ReportSurvivors(Sampled& sampled);
+  void ReportSurvivors(size_t chosen, Sampled& sampled);
+
+  void LoadWindow(int64_t tokens);
+  bool PenaltiesOn() const;
+  bool DryOn() const;
+  bool Listed(SamplerStage stage) const;
 
   SamplingParams params_;
   Shape shape_;
@@ -231,27 +221,23 @@ class Sampler {
   UniformStream uniform_;
   UniformStream xtc_uniform_;
   double mirostat_mu_;
+  bool greedy_;
   bool plain_greedy_;
-  bool changes_row_;  // bias, penalties or DRY are on: the row is copied before the chain
 
-  // The last tokens accepted, newest at history_end_ - 1 (a ring of history_max_).
+  // The last tokens accepted: a ring, the oldest at history_next_ once it is full.
   std::vector<TokenId> history_;
-  size_t history_count_ = 0;
-  size_t history_end_ = 0;
+  size_t history_max_;
+  size_t history_next_ = 0;
 
-  // One row's work. The chain begins dense (row_: all tokens) and becomes a list of candidates at
-  // the first stage that cuts.
-  std::span<const float> row_;
-  std::vector<float> changed_row_;
-  bool dense_ = true;
-  bool sorted_ = false;
-  std::vector<Candidate> candidates_;
-  std::vector<double> probabilities_;
-  std::vector<int64_t> weight_;  // by token id, zero between stages
-  std::vector<TokenId> touched_;
-  std::vector<TokenId> window_;
+  Candidates candidates_;
+  // Scratch of single stages, empty or zero between them.
+  std::vector<TokenId> window_;   // the newest tokens, newest first
+  std::vector<TokenId> touched_;  // the distinct ones whose weight_ is not 0
+  std::vector<int32_t> weight_;   // by token: a count, or a match's length + 1
   std::vector<size_t> match_;
-  std::vector<Candidate> scratch_;
+  std::vector<std::pair<double, size_t>> typicality_;
+  std::vector<size_t> places_;
+  std::vector<Candidate> best_;
   std::vector<TokenProbability> top_;
 };
 
