@@ -1,8 +1,6 @@
 #include "runtime/model/gguf.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <iterator>
 #include <tuple>
 #include <utility>
@@ -47,12 +45,15 @@ Split ReadSplit(const GgufHeader& header) {
   return split;
 }
 
+// "00002": five digits, more where the number has more.
+std::string Padded(uint64_t number) {
+  const std::string digits = std::to_string(number);
+  return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+}
+
 // "-00002-of-00005.gguf" for no 1 of 5.
 std::string ShardSuffix(uint64_t no, uint64_t count) {
-  std::array<char, 64> text = {};
-  std::snprintf(text.data(), text.size(), "-%05llu-of-%05llu.gguf",
-                static_cast<unsigned long long>(no + 1), static_cast<unsigned long long>(count));
-  return text.data();
+  return "-" + Padded(no + 1) + "-of-" + Padded(count) + ".gguf";
 }
 
 // The set's common prefix, from the path of its first file.
