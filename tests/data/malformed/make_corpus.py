@@ -5,7 +5,7 @@
 
 Writes OUT/<case>.gguf, or a folder OUT/<case>/ for a split set, and OUT/places.txt with a line a case:
 name, path of the file to open, and the byte offset a refusal must name ("-" where it has none), separated
-by tabs. The same bytes every time. What the refusal must say stands in the table of
+by tabs; and OUT/sound/, files of the same building blocks with nothing broken. The same bytes every time. What the refusal must say stands in the table of
 tests/unit/model/malformed_test.cc; a case without a row there fails that test.
 """
 import pathlib
@@ -278,6 +278,26 @@ def split_cases():
     split("split_no_missing", f, {})
 
 
+def sound_files():
+    """What the cases break, unbroken: if one of these is refused, a case may be refused for the wrong reason."""
+    kinds = Gguf(entries=5, version=2).arch().entry_u32("some.number", 7).key("some.key", BOOL).u8(1)
+    kinds.key("some.array", ARRAY).u32(STRING).u64(3).string("ab").string("").string("12345678")
+    kinds.key("some.numbers", ARRAY).u32(U32).u64(4).raw(bytes(16))
+    tensors = Gguf(tensors=2).tensor("one").tensor("two", offset=64)
+    quantised = Gguf(tensors=1).tensor("weight", ne=(256, 2), kind=Q4_K)
+    aligned = Gguf(tensors=1, entries=1).entry_u32("general.alignment", 64).tensor("n" * 256)
+    files = {
+        "header": Gguf(),
+        "kinds": kinds,
+        "tensors": tensors.data(DATA * 2),
+        "quantised": quantised.data(bytes(288)),
+        "aligned": aligned.data(DATA, 64),
+    }
+    for i in range(3):
+        files[f"set-{i + 1:05d}-of-00003"] = shard(i, 3, 3, [f"t{i}"])
+    return files
+
+
 def main():
     out = pathlib.Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
@@ -295,6 +315,9 @@ def main():
                 (out / name / file).write_bytes(content.bytes)
             path = f"{name}/{opened}"
         lines.append(f"{name}\t{path}\t{'-' if place is None else place}\n")
+    (out / "sound").mkdir(exist_ok=True)
+    for name, content in sound_files().items():
+        (out / "sound" / f"{name}.gguf").write_bytes(content.bytes)
     (out / "places.txt").write_text("".join(lines))
 
 

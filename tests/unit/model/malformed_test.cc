@@ -215,5 +215,13 @@ TEST(MalformedCorpus, EveryFileHasAnExpectationAndThereAreMany) {
   EXPECT_GE(made.size(), 40u);
 }
 
+// Otherwise a case could be refused for a fault that all of the maker's files have.
+TEST(MalformedCorpus, SoundFilesOfTheSameMakerOpen) {
+  for (const char* name :
+       {"header", "kinds", "tensors", "quantised", "aligned", "set-00001-of-00003"}) {
+    EXPECT_NO_THROW(OpenGguf(RealFileSystem(), kCorpus + "sound/" + name + ".gguf")) << name;
+  }
+}
+
 }  // namespace
 }  // namespace bloomery::model
