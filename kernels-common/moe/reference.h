@@ -8,7 +8,7 @@
 
 namespace bloomery::kernels::reference {
 
-// False where a logit of the row is not finite; ids are then still distinct and in range.
+// False where a logit of the row is not finite; ids are then distinct and in range, weights NaN.
 bool RouteRow(const RouterArgs& args, std::size_t row);
 // h of one place.
 void ExpertGateUp(const ExpertGateUpArgs& args, std::size_t place, std::size_t n_begin,

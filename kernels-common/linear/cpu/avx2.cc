@@ -1,0 +1,449 @@
+// AVX2 kernels of Linear.
+//
+// Integer formats: a product of 32 codes is one maddubs (unsigned weight code times signed
+// activation code, pairs to int16) and one madd with the sub-block scale (to int32), exact
+// throughout. Eight (weight row, activation row) pairs are reduced together by one integer
+// transpose, so N4 and N5 run on eight lanes. Few activation rows: eight weight rows times one,
+// straight from the file's bytes. More: eight weight rows are unpacked once to scratch and meet all
+// rows in tiles of 2 x 4.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels-common/cpu/lanes_avx2.h"
+#include "kernels-common/linear/cpu/float_impl.h"
+#include "kernels-common/linear/cpu/isa_entries.h"
+#include "kernels-common/linear/cpu/scratch.h"
+
+namespace bloomery::kernels::cpu::avx2 {
+namespace {
+
+constexpr std::size_t kTile = kLinearTileRows;  // weight rows unpacked together
+constexpr std::size_t kTileColumns = 4;         // activation rows of a register tile
+// Below this many rows unpacking again from cache is cheaper than a padded register tile.
+constexpr std::size_t kUnpackRows = 4;
+
+struct Column {
+  const std::int8_t* codes;
+  const std::int16_t* sums;
+  const float* scales;
+};
+
+Column ColumnOf(const LinearArgs& args, std::size_t r) {
+  const std::size_t row = SourceRow(args, std::min(r, args.rows - 1));
+  return {args.quantised.codes(row), args.quantised.sums(row), args.quantised.scales(row)};
+}
+
+__m256i LoadInt(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+
+void StoreInt(void* p, __m256i a) { _mm256_store_si256(static_cast<__m256i*>(p), a); }
+
+float HalfAt(const std::byte* p) {
+  std::uint16_t half = 0;
+  std::memcpy(&half, p, 2);
+  return _cvtsh_ss(half);
+}
+
+// Lane i = the sum of the eight words of v[i].
+__m256i ReduceWords(const __m256i* v) {
+  const __m256i s0123 =
+      _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
+  const __m256i s4567 =
+      _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
+  return _mm256_add_epi32(_mm256_permute2x128_si256(s0123, s4567, 0x20),
+                          _mm256_permute2x128_si256(s0123, s4567, 0x31));
+}
+
+__m256 ToFloats(__m256i words) { return _mm256_cvtepi32_ps(words); }
+
+// [a, a, a, a, b, b, b, b]
+__m256 TwoByFour(float a, float b) { return _mm256_set_m128(_mm_set1_ps(b), _mm_set1_ps(a)); }
+
+// The four columns' activation scales of one group, for both weight rows of a tile.
+__m256 GroupScales(const Column* columns, std::size_t group) {
+  const __m128 four = _mm_setr_ps(columns[0].scales[group], columns[1].scales[group],
+                                  columns[2].scales[group], columns[3].scales[group]);
+  return _mm256_set_m128(four, four);
+}
+
+// ---- Formats of 256: unsigned codes, 16-bit sub-block factors.
+
+// Step of 256 unpacked. `scales` holds the factors of vectors 0..7 of 32 codes: word j of the low
+// half for the first 16 codes of vector j, word j of the high half for the others. `side` goes with
+// QuantisedRows::sums: the mins, or what takes the offset of unsigned codes back out of I.
+struct KStep {
+  __m256i codes[8];
+  __m256i scales;
+  __m256i side;
+};
+
+struct alignas(64) KStored {
+  std::uint8_t codes[256];
+  std::int16_t scales[16];
+  std::int16_t side[16];
+  float d;
+  float m;
+};
+static_assert(sizeof(KStored) <= kTileStepBytes);
+
+struct FormatQ4K {
+  static constexpr std::size_t kBytes = 144;
+  static constexpr bool kMins = true;
+  static float D(const std::byte* block) { return HalfAt(block); }
+  static float M(const std::byte* block) { return -HalfAt(block + 2); }
+  static KStep Unpack(const std::byte* block) {
+    KStep step;
+    const __m256i low = _mm256_set1_epi8(15);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const __m256i bytes = LoadInt(block + 16 + 32 * i);
+      step.codes[2 * i] = _mm256_and_si256(bytes, low);
+      step.codes[2 * i + 1] = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), low);
+    }
+    // Twelve bytes as three words: entries 0-3 are six low bits; entries 4-7 take nibbles of the
+    // last word and the two top bits of the others.
+    std::uint32_t words[3];
+    std::memcpy(words, block + 4, 12);
+    const std::uint32_t scales_low = words[0] & 0x3F3F3F3FU;
+    const std::uint32_t mins_low = words[1] & 0x3F3F3F3FU;
+    const std::uint32_t scales_high =
+        (words[2] & 0x0F0F0F0FU) | (((words[0] >> 6U) & 0x03030303U) << 4U);
+    const std::uint32_t mins_high =
+        ((words[2] >> 4U) & 0x0F0F0F0FU) | (((words[1] >> 6U) & 0x03030303U) << 4U);
+    const __m128i scales = _mm_cvtepu8_epi16(
+        _mm_setr_epi32(static_cast<int>(scales_low), static_cast<int>(scales_high), 0, 0));
+    const __m128i mins = _mm_cvtepu8_epi16(
+        _mm_setr_epi32(static_cast<int>(mins_low), static_cast<int>(mins_high), 0, 0));
+    step.scales = _mm256_set_m128i(scales, scales);
+    step.side = _mm256_set_m128i(_mm_unpackhi_epi16(mins, mins), _mm_unpacklo_epi16(mins, mins));
+    return step;
+  }
+};
+
+struct FormatQ6K {
+  static constexpr std::size_t kBytes = 210;
+  static constexpr bool kMins = false;
+  static float D(const std::byte* block) { return HalfAt(block + 208); }
+  static float M(const std::byte* /*block*/) { return 0.0F; }
+  static KStep Unpack(const std::byte* block) {
+    KStep step;
+    const __m256i low = _mm256_set1_epi8(15);
+    const __m256i pair = _mm256_set1_epi8(0x30);
+    for (std::size_t half = 0; half < 2; ++half) {
+      const __m256i a = LoadInt(block + 64 * half);
+      const __m256i b = LoadInt(block + 64 * half + 32);
+      const __m256i high = LoadInt(block + 128 + 32 * half);
+      __m256i* codes = step.codes + 4 * half;
+      codes[0] = _mm256_or_si256(_mm256_and_si256(a, low),
+                                 _mm256_and_si256(_mm256_slli_epi16(high, 4), pair));
+      codes[1] = _mm256_or_si256(_mm256_and_si256(b, low),
+                                 _mm256_and_si256(_mm256_slli_epi16(high, 2), pair));
+      codes[2] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(a, 4), low),
+                                 _mm256_and_si256(high, pair));
+      codes[3] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(b, 4), low),
+                                 _mm256_and_si256(_mm256_srli_epi16(high, 2), pair));
+    }
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192));
+    const __m128i split = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    step.scales = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(bytes, split));
+    // Codes lie 32 above their value: I = sum(s*u*q) - 32*sum(s*q).
+    step.side =
+        _mm256_slli_epi16(_mm256_sub_epi16(_mm256_setzero_si256(), _mm256_cvtepi8_epi16(bytes)), 5);
+    return step;
+  }
+};
+
+// Shuffles that put word j of each half everywhere in that half.
+__m256i WordMask(int j) {
+  return _mm256_set1_epi16(static_cast<std::int16_t>((2 * j + 1) << 8 | (2 * j)));
+}
+
+__m256i Product(__m256i codes, __m256i q, __m256i scale) {
+  return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, q), scale);
+}
+
+// N4 on eight lanes.
+template <class Format>
+__m256 BlockValues(__m256 d, __m256 m, __m256i products, __m256i sums) {
+  if constexpr (Format::kMins) {
+    return _mm256_fmadd_ps(d, ToFloats(products), _mm256_mul_ps(m, ToFloats(sums)));
+  } else {
+    return _mm256_mul_ps(d, ToFloats(products));
+  }
+}
+
+// Eight weight rows times one column; lane i belongs to w[i].
+template <class Format>
+__m256 KDot8(const std::byte* const* w, const Column& column, std::size_t steps) {
+  __m256 y = _mm256_setzero_ps();
+  for (std::size_t step = 0; step < steps; ++step) {
+    __m256i products[8];
+    __m256i sides[8];
+    alignas(32) float d[8];
+    alignas(32) float m[8];
+    const std::int8_t* q = column.codes + 256 * step;
+    const __m256i sums = LoadInt(column.sums + 16 * step);
+    for (std::size_t i = 0; i < 8; ++i) {
+      const std::byte* block = w[i] + step * Format::kBytes;
+      const KStep unpacked = Format::Unpack(block);
+      sides[i] = _mm256_madd_epi16(unpacked.side, sums);
+      __m256i product = Format::kMins ? _mm256_setzero_si256() : sides[i];
+      for (int j = 0; j < 8; ++j) {
+        const __m256i scale = _mm256_shuffle_epi8(unpacked.scales, WordMask(j));
+        product = _mm256_add_epi32(product, Product(unpacked.codes[j], LoadInt(q + 32 * j), scale));
+      }
+      products[i] = product;
+      d[i] = Format::D(block);
+      m[i] = Format::M(block);
+    }
+    const __m256i mins = Format::kMins ? ReduceWords(sides) : _mm256_setzero_si256();
+    const __m256 u =
+        BlockValues<Format>(_mm256_load_ps(d), _mm256_load_ps(m), ReduceWords(products), mins);
+    const __m256 a = _mm256_set1_ps(column.scales[step]);
+    y = _mm256_add_ps(y, _mm256_fmadd_ps(a, u, _mm256_setzero_ps()));
+  }
+  return y;
+}
+
+// Two unpacked weight rows times four columns; lanes 0-3 are the columns of w0, 4-7 those of w1.
+template <class Format>
+__m256 KTile(const KStored* w0, const KStored* w1, const Column* columns, std::size_t steps) {
+  __m256 y = _mm256_setzero_ps();
+  for (std::size_t step = 0; step < steps; ++step, ++w0, ++w1) {
+    __m256i sides[8];
+    __m256i products[8];
+    const __m256i side0 = LoadInt(w0->side);
+    const __m256i side1 = LoadInt(w1->side);
+    for (std::size_t c = 0; c < kTileColumns; ++c) {
+      const __m256i sums = LoadInt(columns[c].sums + 16 * step);
+      sides[c] = _mm256_madd_epi16(side0, sums);
+      sides[4 + c] = _mm256_madd_epi16(side1, sums);
+    }
+    for (std::size_t i = 0; i < 8; ++i) {
+      products[i] = Format::kMins ? _mm256_setzero_si256() : sides[i];
+    }
+    const __m256i scales0 = LoadInt(w0->scales);
+    const __m256i scales1 = LoadInt(w1->scales);
+    const std::size_t at = 256 * step;
+    __m256i mask = WordMask(0);
+    const __m256i next = _mm256_set1_epi8(2);
+    for (std::size_t j = 0; j < 8; ++j, mask = _mm256_add_epi8(mask, next)) {
+      const __m256i codes0 = LoadInt(w0->codes + 32 * j);
+      const __m256i codes1 = LoadInt(w1->codes + 32 * j);
+      const __m256i scale0 = _mm256_shuffle_epi8(scales0, mask);
+      const __m256i scale1 = _mm256_shuffle_epi8(scales1, mask);
+      for (std::size_t c = 0; c < kTileColumns; ++c) {
+        const __m256i q = LoadInt(columns[c].codes + at + 32 * j);
+        products[c] = _mm256_add_epi32(products[c], Product(codes0, q, scale0));
+        products[4 + c] = _mm256_add_epi32(products[4 + c], Product(codes1, q, scale1));
+      }
+    }
+    const __m256i mins = Format::kMins ? ReduceWords(sides) : _mm256_setzero_si256();
+    const __m256 u = BlockValues<Format>(TwoByFour(w0->d, w1->d), TwoByFour(w0->m, w1->m),
+                                         ReduceWords(products), mins);
+    y = _mm256_add_ps(y, _mm256_fmadd_ps(GroupScales(columns, step), u, _mm256_setzero_ps()));
+  }
+  return y;
+}
+
+template <class Format>
+struct KKernels {
+  using Stored = KStored;
+  static __m256 Dot8(const std::byte* const* w, const Column& column, std::size_t k) {
+    return KDot8<Format>(w, column, k / 256);
+  }
+  static __m256 Tile(const Stored* w0, const Stored* w1, const Column* columns, std::size_t k) {
+    return KTile<Format>(w0, w1, columns, k / 256);
+  }
+  static void Unpack(const std::byte* row, std::size_t k, Stored* out) {
+    for (std::size_t step = 0; step < k / 256; ++step, row += Format::kBytes) {
+      const KStep unpacked = Format::Unpack(row);
+      for (std::size_t j = 0; j < 8; ++j) {
+        StoreInt(out[step].codes + 32 * j, unpacked.codes[j]);
+      }
+      StoreInt(out[step].scales, unpacked.scales);
+      StoreInt(out[step].side, unpacked.side);
+      out[step].d = Format::D(row);
+      out[step].m = Format::M(row);
+    }
+  }
+};
+
+// ---- Q8_0: signed codes, one scale per 32, promoted per 32.
+
+constexpr std::size_t kBytesQ8 = 34;
+
+struct alignas(64) Q8Stored {
+  std::int8_t codes[256];
+  float d[8];
+};
+static_assert(sizeof(Q8Stored) <= kTileStepBytes);
+
+// Signed times signed: |w| times q with the sign of w. 128*127*2 fits int16.
+__m256i SignedProduct(__m256i w, __m256i magnitude, __m256i q) {
+  const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(q, w));
+  return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+struct Q8Kernels {
+  using Stored = Q8Stored;
+
+  static __m256 Dot8(const std::byte* const* w, const Column& column, std::size_t k) {
+    __m256 y = _mm256_setzero_ps();
+    __m256 t = _mm256_setzero_ps();
+    const std::size_t blocks = k / 32;
+    for (std::size_t b = 0; b < blocks; ++b) {
+      __m256i products[8];
+      alignas(32) float d[8];
+      const __m256i q = LoadInt(column.codes + 32 * b);
+      for (std::size_t i = 0; i < 8; ++i) {
+        const std::byte* block = w[i] + b * kBytesQ8;
+        const __m256i codes = LoadInt(block + 2);
+        products[i] = SignedProduct(codes, _mm256_abs_epi8(codes), q);
+        d[i] = HalfAt(block);
+      }
+      const __m256 u = _mm256_mul_ps(_mm256_load_ps(d), ToFloats(ReduceWords(products)));
+      t = _mm256_fmadd_ps(_mm256_set1_ps(column.scales[b]), u, t);
+      if (b % 8 == 7 || b + 1 == blocks) {
+        y = _mm256_add_ps(y, t);
+        t = _mm256_setzero_ps();
+      }
+    }
+    return y;
+  }
+
+  static __m256 Tile(const Stored* w0, const Stored* w1, const Column* columns, std::size_t k) {
+    __m256 y = _mm256_setzero_ps();
+    const std::size_t blocks = k / 32;
+    for (std::size_t first = 0; first < blocks; first += 8, ++w0, ++w1) {
+      __m256 t = _mm256_setzero_ps();
+      const std::size_t count = std::min<std::size_t>(8, blocks - first);
+      for (std::size_t b = 0; b < count; ++b) {
+        const __m256i codes0 = LoadInt(w0->codes + 32 * b);
+        const __m256i codes1 = LoadInt(w1->codes + 32 * b);
+        const __m256i magnitude0 = _mm256_abs_epi8(codes0);
+        const __m256i magnitude1 = _mm256_abs_epi8(codes1);
+        __m256i products[8];
+        for (std::size_t c = 0; c < kTileColumns; ++c) {
+          const __m256i q = LoadInt(columns[c].codes + 32 * (first + b));
+          products[c] = SignedProduct(codes0, magnitude0, q);
+          products[4 + c] = SignedProduct(codes1, magnitude1, q);
+        }
+        const __m256 u =
+            _mm256_mul_ps(TwoByFour(w0->d[b], w1->d[b]), ToFloats(ReduceWords(products)));
+        t = _mm256_fmadd_ps(GroupScales(columns, first + b), u, t);
+      }
+      y = _mm256_add_ps(y, t);
+    }
+    return y;
+  }
+
+  static void Unpack(const std::byte* row, std::size_t k, Stored* out) {
+    for (std::size_t b = 0; b < k / 32; ++b, row += kBytesQ8) {
+      StoreInt(out[b / 8].codes + 32 * (b % 8), LoadInt(row + 2));
+      out[b / 8].d[b % 8] = HalfAt(row);
+    }
+  }
+};
+
+// ---- Walks over weight rows and columns.
+
+// Weight row pointers of a tile; places past the range repeat its last row.
+void TilePointers(const LinearArgs& args, std::size_t n, std::size_t n_end, const std::byte** w) {
+  for (std::size_t i = 0; i < kTile; ++i) {
+    w[i] = args.weight.data + std::min(n + i, n_end - 1) * args.weight.row_bytes;
+  }
+}
+
+template <class Kernels>
+void FewRows(const LinearArgs& args, std::size_t n_begin, std::size_t n_end) {
+  alignas(32) float y[kTile];
+  const std::byte* w[kTile];
+  for (std::size_t n = n_begin; n < n_end; n += kTile) {
+    TilePointers(args, n, n_end, w);
+    for (std::size_t r = 0; r < args.rows; ++r) {
+      _mm256_store_ps(y, Kernels::Dot8(w, ColumnOf(args, r), args.weight.k));
+      for (std::size_t i = 0; i < std::min(kTile, n_end - n); ++i) {
+        StoreOutput(args, r, n + i, y[i]);
+      }
+    }
+  }
+}
+
+// Four columns over the unpacked rows of one tile.
+template <class Kernels>
+void ColumnsOverTile(const LinearArgs& args, const typename Kernels::Stored* tile,
+                     std::size_t steps, std::size_t n, std::size_t weights, std::size_t r) {
+  alignas(32) float y[2 * kTileColumns];
+  Column columns[kTileColumns];
+  for (std::size_t c = 0; c < kTileColumns; ++c) {
+    columns[c] = ColumnOf(args, r + c);
+  }
+  const std::size_t live = std::min(kTileColumns, args.rows - r);
+  for (std::size_t i = 0; i < weights; i += 2) {
+    const std::size_t second = std::min(i + 1, weights - 1);
+    _mm256_store_ps(y,
+                    Kernels::Tile(tile + i * steps, tile + second * steps, columns, args.weight.k));
+    for (std::size_t c = 0; c < live; ++c) {
+      StoreOutput(args, r + c, n + i, y[c]);
+      StoreOutput(args, r + c, n + second, y[kTileColumns * (second - i) + c]);
+    }
+  }
+}
+
+template <class Kernels>
+void ManyRows(const LinearArgs& args, std::size_t n_begin, std::size_t n_end, std::byte* scratch) {
+  auto* tile = reinterpret_cast<typename Kernels::Stored*>(scratch);
+  const std::size_t steps = (args.weight.k + kStepValues - 1) / kStepValues;
+  for (std::size_t n = n_begin; n < n_end; n += kTile) {
+    const std::size_t weights = std::min(kTile, n_end - n);
+    for (std::size_t i = 0; i < weights; ++i) {
+      Kernels::Unpack(args.weight.data + (n + i) * args.weight.row_bytes, args.weight.k,
+                      tile + i * steps);
+    }
+    for (std::size_t r = 0; r < args.rows; r += kTileColumns) {
+      ColumnsOverTile<Kernels>(args, tile, steps, n, weights, r);
+    }
+  }
+}
+
+template <class Kernels>
+void Walk(const LinearArgs& args, std::size_t n_begin, std::size_t n_end, std::byte* scratch) {
+  if (args.rows < kUnpackRows) {
+    FewRows<Kernels>(args, n_begin, n_end);
+  } else {
+    ManyRows<Kernels>(args, n_begin, n_end, scratch);
+  }
+}
+
+struct IntegerKernel {
+  int ggml_type;
+  LinearFunction* run;
+};
+
+constexpr IntegerKernel kIntegerKernels[] = {
+    {8, Walk<Q8Kernels>},
+    {12, Walk<KKernels<FormatQ4K>>},
+    {14, Walk<KKernels<FormatQ6K>>},
+};
+
+}  // namespace
+
+void FloatLinear(const LinearArgs& args, std::size_t n_begin, std::size_t n_end,
+                 std::byte* scratch) {
+  FloatLinearRange<Avx2Lanes>(args, n_begin, n_end, scratch);
+}
+
+void IntegerLinear(const LinearArgs& args, std::size_t n_begin, std::size_t n_end,
+                   std::byte* scratch) {
+  for (const IntegerKernel& kernel : kIntegerKernels) {
+    if (kernel.ggml_type == args.weight.format->ggml_type) {
+      kernel.run(args, n_begin, n_end, scratch);
+      return;
+    }
+  }
+  scalar::IntegerLinear(args, n_begin, n_end, scratch);  // a format without a vector form yet
+}
+
+}  // namespace bloomery::kernels::cpu::avx2

@@ -1,0 +1,146 @@
+// Float weights by N8 on lane types: tiles of two weight rows and three activation rows, two of the
+// four lane vectors at a time so that the twelve sums stay in registers. Internal.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels-common/cpu/dot32.h"
+#include "kernels-common/linear/cpu/isa_entries.h"
+
+namespace bloomery::kernels::cpu {
+
+inline constexpr std::size_t kFloatTileWeights = 2;
+inline constexpr std::size_t kFloatTileRows = 3;
+// From this many activation rows on, two-byte weights are decoded once to scratch.
+inline constexpr std::size_t kFloatDecodeRows = 4;
+
+template <class V>
+struct WeightF32 {
+  static constexpr std::size_t kBytes = 4;
+  static typename V::F Load(const std::byte* p) { return V::LoadBytes(p); }
+};
+template <class V>
+struct WeightF16 {
+  static constexpr std::size_t kBytes = 2;
+  static typename V::F Load(const std::byte* p) { return V::LoadHalf(p); }
+};
+template <class V>
+struct WeightBf16 {
+  static constexpr std::size_t kBytes = 2;
+  static typename V::F Load(const std::byte* p) { return V::LoadBf16(p); }
+};
+
+using DecodeRow = void (*)(const std::byte* source, float* values, std::size_t k);
+
+// y[i][c] = w[i] . x[c] over k values.
+template <class V, class W, std::size_t kWeights, std::size_t kRows>
+void FloatTile(const std::byte* const* w, const float* const* x, std::size_t k, DecodeRow decode,
+               float (*y)[kRows]) {
+  const std::size_t whole = k / 32 * 32;
+  const std::size_t tail = k - whole;
+  float tail_weights[kWeights][32];
+  for (std::size_t i = 0; i < kWeights && tail > 0; ++i) {
+    decode(w[i] + whole * W::kBytes, tail_weights[i], tail);
+  }
+  typename V::F lanes[kWeights][kRows][4];
+  for (std::size_t pair = 0; pair < 4; pair += 2) {
+    typename V::F sums[kWeights][kRows][2];
+    for (auto& of_weight : sums) {
+      for (auto& of_row : of_weight) {
+        of_row[0] = of_row[1] = V::Zero();
+      }
+    }
+    for (std::size_t at = 8 * pair; at < whole; at += 32) {
+      for (std::size_t p = 0; p < 2; ++p) {
+        typename V::F weights[kWeights];
+        for (std::size_t i = 0; i < kWeights; ++i) {
+          weights[i] = W::Load(w[i] + (at + 8 * p) * W::kBytes);
+        }
+        for (std::size_t c = 0; c < kRows; ++c) {
+          const auto value = V::Load(x[c] + at + 8 * p);
+          for (std::size_t i = 0; i < kWeights; ++i) {
+            sums[i][c][p] = V::Fma(weights[i], value, sums[i][c][p]);
+          }
+        }
+      }
+    }
+    for (std::size_t p = 0; p < 2; ++p) {
+      const std::size_t first = 8 * (pair + p);
+      const std::size_t n = TailLanes(tail, pair + p);
+      for (std::size_t c = 0; c < kRows; ++c) {
+        for (std::size_t i = 0; i < kWeights; ++i) {
+          typename V::F sum = sums[i][c][p];
+          if (n > 0) {
+            const auto longer = V::Fma(V::LoadFirst(tail_weights[i] + first, n),
+                                       V::LoadFirst(x[c] + whole + first, n), sum);
+            sum = V::First(n, longer, sum);
+          }
+          lanes[i][c][pair + p] = sum;
+        }
+      }
+    }
+  }
+  for (std::size_t i = 0; i < kWeights; ++i) {
+    for (std::size_t c = 0; c < kRows; ++c) {
+      y[i][c] = V::Reduce(Fold<V>(lanes[i][c]));
+    }
+  }
+}
+
+// Two weight rows (the second may repeat the first) over all activation rows.
+template <class V, class W>
+void FloatRows(const LinearArgs& args, const std::byte* const* w, std::size_t n,
+               std::size_t weights, DecodeRow decode) {
+  std::size_t r = 0;
+  const auto source = [&](std::size_t row) {
+    return args.x + SourceRow(args, row) * args.x_stride;
+  };
+  for (; r + kFloatTileRows <= args.rows; r += kFloatTileRows) {
+    const float* x[kFloatTileRows] = {source(r), source(r + 1), source(r + 2)};
+    float y[kFloatTileWeights][kFloatTileRows];
+    FloatTile<V, W, kFloatTileWeights, kFloatTileRows>(w, x, args.weight.k, decode, y);
+    for (std::size_t i = 0; i < weights; ++i) {
+      for (std::size_t c = 0; c < kFloatTileRows; ++c) {
+        StoreOutput(args, r + c, n + i, y[i][c]);
+      }
+    }
+  }
+  for (; r < args.rows; ++r) {
+    const float* x = source(r);
+    float y[kFloatTileWeights][1];
+    FloatTile<V, W, kFloatTileWeights, 1>(w, &x, args.weight.k, decode, y);
+    for (std::size_t i = 0; i < weights; ++i) {
+      StoreOutput(args, r, n + i, y[i][0]);
+    }
+  }
+}
+
+template <class V>
+void FloatLinearRange(const LinearArgs& args, std::size_t n_begin, std::size_t n_end,
+                      std::byte* scratch) {
+  const FormatTraits& format = *args.weight.format;
+  const DecodeRow decode_f32 = FindFormat(0)->decode_row;
+  auto* decoded = reinterpret_cast<float*>(scratch);
+  for (std::size_t n = n_begin; n < n_end; n += kFloatTileWeights) {
+    const std::size_t weights = std::min(kFloatTileWeights, n_end - n);
+    const std::byte* w[kFloatTileWeights];
+    for (std::size_t i = 0; i < kFloatTileWeights; ++i) {
+      w[i] = args.weight.data + (n + std::min(i, weights - 1)) * args.weight.row_bytes;
+    }
+    if (format.block_bytes == 4) {
+      FloatRows<V, WeightF32<V>>(args, w, n, weights, decode_f32);
+    } else if (args.rows >= kFloatDecodeRows) {
+      for (std::size_t i = 0; i < kFloatTileWeights; ++i) {
+        format.decode_row(w[i], decoded + i * args.weight.k, args.weight.k);
+        w[i] = reinterpret_cast<const std::byte*>(decoded + i * args.weight.k);
+      }
+      FloatRows<V, WeightF32<V>>(args, w, n, weights, decode_f32);
+    } else if (format.ggml_type == 1) {
+      FloatRows<V, WeightF16<V>>(args, w, n, weights, format.decode_row);
+    } else {
+      FloatRows<V, WeightBf16<V>>(args, w, n, weights, format.decode_row);
+    }
+  }
+}
+
+}  // namespace bloomery::kernels::cpu

@@ -1,0 +1,32 @@
+#include "kernels-common/linear/cpu/linear.h"
+
+#include <cassert>
+
+#include "kernels-common/cpu/dispatch.h"
+#include "kernels-common/linear/cpu/isa_entries.h"
+#include "kernels-common/linear/cpu/scratch.h"
+
+namespace bloomery::kernels::cpu {
+
+std::size_t LinearScratchBytes(std::size_t k) {
+  return (k + kStepValues - 1) / kStepValues * kScratchStepBytes;
+}
+
+std::size_t Linear(Isa isa, const LinearArgs& args, std::size_t n_begin, std::size_t n_end,
+                   std::span<std::byte> scratch) {
+  const FormatTraits& format = *args.weight.format;
+  assert(scratch.size() >= LinearScratchBytes(args.weight.k));
+  assert(args.weight.k % format.block_values == 0);
+  if (args.rows == 0 || n_begin >= n_end) {
+    return 0;
+  }
+  if (format.activation_group == 0) {
+    BLOOMERY_KERNEL(isa, FloatLinear)(args, n_begin, n_end, scratch.data());
+  } else {
+    assert(args.quantised.group == format.activation_group && args.quantised.k == args.weight.k);
+    BLOOMERY_KERNEL(isa, IntegerLinear)(args, n_begin, n_end, scratch.data());
+  }
+  return (n_end - n_begin) * RowBytes(format, args.weight.k);
+}
+
+}  // namespace bloomery::kernels::cpu

@@ -1,0 +1,19 @@
+// What 256 weights of a tile take in scratch, for the largest of the three users. Internal.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels-common/linear/linear.h"
+
+namespace bloomery::kernels::cpu {
+
+// One unpacked step of one weight row in an AVX2 tile: codes, factors and scales.
+inline constexpr std::size_t kTileStepBytes = 384;
+
+inline constexpr std::size_t kScratchStepBytes =
+    std::max({kLinearTileRows * kTileStepBytes,         // avx2.cc: eight unpacked rows
+              kStepValues / 32 * sizeof(IntegerBlock),  // scalar.cc: one row in blocks of 32
+              2 * kStepValues * sizeof(float)});        // float_impl.h: two decoded rows
+
+}  // namespace bloomery::kernels::cpu

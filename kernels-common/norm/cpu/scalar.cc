@@ -1,0 +1,11 @@
+#include "kernels-common/cpu/lanes_scalar.h"
+#include "kernels-common/norm/cpu/impl.h"
+#include "kernels-common/norm/cpu/isa_entries.h"
+
+namespace bloomery::kernels::cpu::scalar {
+
+void RmsNorm(const RmsNormArgs& args, std::size_t row_begin, std::size_t row_end) {
+  RmsNormRows<ScalarLanes>(args, row_begin, row_end);
+}
+
+}  // namespace bloomery::kernels::cpu::scalar
