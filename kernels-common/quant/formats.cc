@@ -89,7 +89,7 @@ void UnpackQ6K(const std::byte* block, IntegerBlock* out) {
   }
 }
 
-// scale*code is an exact integer below 2^15 and min*m is exact, so a value is rounded once.
+// d*scale and m*min are exact in f32, so a value is rounded once (and a zero has d*scale's sign).
 template <void (*unpack)(const std::byte*, IntegerBlock*), std::size_t kValues, std::size_t kBytes,
           bool kMins>
 void DecodeInteger(const std::byte* source, float* values, std::size_t k) {
@@ -97,12 +97,13 @@ void DecodeInteger(const std::byte* source, float* values, std::size_t k) {
   for (std::size_t start = 0; start < k; start += kValues, source += kBytes) {
     unpack(source, &block);
     for (std::size_t i = 0; i < kValues; ++i) {
-      const auto code = static_cast<float>(block.scales[i / kSumValues] * block.codes[i]);
+      const float scale = block.d * static_cast<float>(block.scales[i / kSumValues]);
+      const auto code = static_cast<float>(block.codes[i]);
       if constexpr (kMins) {
         const auto min = static_cast<float>(block.mins[i / kSumValues]);
-        values[start + i] = std::fma(code, block.d, min * block.m);
+        values[start + i] = std::fma(scale, code, min * block.m);
       } else {
-        values[start + i] = code * block.d;
+        values[start + i] = scale * code;
       }
     }
   }
