@@ -57,6 +57,12 @@ inline constexpr size_t kDryBreakersMax = 64;      // each costs one look at the
 inline constexpr size_t kDryBreakerBytesMax = 40;  // longer strings are cut, as llama-server does
 inline constexpr size_t kDryBreakerTailMax = 20;   // tokens of a breaker after its first
 
+// Engine.
+inline constexpr size_t kEventsQueuedMax =
+    64;  // of one generation, for a reader that is behind; then texts join (engine/generation.h)
+inline constexpr int kFailedPassesMax =
+    8;  // in a row: then the device is at fault and not one request that its client repeats
+
 // HTTP.
 inline constexpr size_t kRequestHeadBytesMax = 64u << 10;
 inline constexpr int kRequestHeadSecondsMax = 10;

@@ -3,6 +3,8 @@
 // events is always valid UTF-8; the texts of one choice joined are its whole output, so a streamed
 // and a collected answer are equal.
 //
+// Members have initialisers so that designated ones may name a few: Submit({.prompt = ids}).
+//
 //   one request:  Begin  Progress*  ( Text* Finish ) once a choice, interleaved
 //   or, at any place, Failed, which ends the stream for all choices
 #pragma once
@@ -19,22 +21,22 @@
 namespace bloomery::engine {
 
 struct GenerateRequest {
-  std::string id;                     // for logs, "" is fine
-  std::vector<text::TokenId> prompt;  // at least one, fewer than the slot's context
+  std::string id{};                     // for logs, "" is fine
+  std::vector<text::TokenId> prompt{};  // at least one, fewer than the slot's context
 
   // Seed, n_probs, post_sampling_probs and ignore_eos are in here. The engine validates it, appends
   // the bans of ignore_eos to logit_bias and puts the seed in use in the place of a random one.
-  text::SamplingParams sampling;
+  text::SamplingParams sampling{};
 
   int32_t n_predict = -1;  // tokens at most; -1: the engine's default; 0: evaluate the prompt only
-  std::vector<std::string> stop;  // empty strings are dropped
-  int32_t choices = 1;            // 1..slots; choice i samples with seed + i
-  bool cache_prompt = true;       // keep the common prefix of the slot
-  int32_t id_slot = -1;           // wanted slot; a slot that does not exist means any
-  bool return_progress = false;   // send Progress events
-  bool show_special = false;      // print every control token
+  std::vector<std::string> stop{};  // empty strings are dropped
+  int32_t choices = 1;              // 1..slots; choice i samples with seed + i
+  bool cache_prompt = true;         // keep the common prefix of the slot
+  int32_t id_slot = -1;             // wanted slot; a slot that does not exist means any
+  bool return_progress = false;     // send Progress events
+  bool show_special = false;        // print every control token
   std::vector<text::TokenId>
-      preserved_tokens;  // control tokens that print anyway, e.g. <tool_call>
+      preserved_tokens{};  // control tokens that print anyway, e.g. <tool_call>
 
   int32_t n_indent = 0;          // > 0: stop at a later line that is indented by fewer blanks
   int64_t t_max_predict_ms = 0;  // > 0: stop at the first newline after that time
@@ -60,13 +62,13 @@ struct Timings {
 struct TokenProbabilities {
   struct Alternative {
     text::TokenId token = text::kNoToken;
-    std::string text;  // the token's bytes, not always valid UTF-8
+    std::string text{};  // the token's bytes, not always valid UTF-8
     double value = 0;
   };
   text::TokenId token = text::kNoToken;
-  std::string text;  // what this token released, "" while it is held
-  double value = 0;  // natural logarithm; with post_sampling_probs the probability. Always finite
-  std::vector<Alternative> top;  // best first, at most n_probs
+  std::string text{};  // what this token released, "" while it is held
+  double value = 0;    // natural logarithm; with post_sampling_probs the probability. Always finite
+  std::vector<Alternative> top{};  // best first, at most n_probs
 };
 
 // A slot has the request: processing begins. For a stream this is the time to send the head.
@@ -90,12 +92,12 @@ struct Progress {
 struct Text {
   int32_t choice = 0;
   int32_t id_slot = -1;
-  std::string text;
-  std::vector<text::TokenId> tokens;  // never empty
-  std::vector<TokenProbabilities> probabilities;
+  std::string text{};
+  std::vector<text::TokenId> tokens{};  // never empty
+  std::vector<TokenProbabilities> probabilities{};
   int32_t tokens_evaluated = 0;  // the whole prompt
   int32_t tokens_predicted = 0;  // so far
-  Timings timings;               // so far
+  Timings timings{};             // so far
 };
 
 enum class StopType { kNone, kEos, kLimit, kWord };
@@ -105,20 +107,20 @@ struct Finish {
   int32_t choice = 0;
   int32_t id_slot = -1;
   StopType stop_type = StopType::kNone;
-  std::string stopping_word;
+  std::string stopping_word{};
   bool truncated = false;  // the slot's context was full
   bool has_new_line = false;
   int32_t tokens_evaluated = 0;  // the whole prompt, cached part included
   int32_t tokens_predicted = 0;
   int32_t tokens_cached = 0;  // tokens the slot holds now
-  Timings timings;
+  Timings timings{};
 };
 
 // The request ended without an answer: a failed pass (kInternal), a stop of the server
 // (kUnavailable), Cancel() (kCancelled).
 struct Failed {
   ErrorKind kind = ErrorKind::kInternal;
-  std::string message;
+  std::string message{};
 };
 
 using Event = std::variant<Begin, Progress, Text, Finish, Failed>;

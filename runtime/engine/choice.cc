@@ -1,0 +1,200 @@
+#include "runtime/engine/choice.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+namespace bloomery::engine {
+namespace {
+
+double Milliseconds(Clock::Duration duration) {
+  return std::max(0.0, std::chrono::duration<double, std::milli>(duration).count());
+}
+
+// A probability of 0 has no finite logarithm; the lowest float stands for it (serving.md 2.4).
+double Finite(double value) {
+  return std::isfinite(value) ? value : static_cast<double>(std::numeric_limits<float>::lowest());
+}
+
+text::SamplingParams ParamsOfChoice(const text::SamplingParams& params, int32_t index) {
+  text::SamplingParams own = params;
+  own.seed += static_cast<uint32_t>(index);
+  if (own.seed == text::kRandomSeed) own.seed = 0;  // the sum must not ask for a random one
+  return own;
+}
+
+// Moves the first `count` of `from` out.
+template <typename T>
+std::vector<T> TakeFront(std::vector<T>& from, size_t count) {
+  const auto end = from.begin() + static_cast<std::ptrdiff_t>(count);
+  std::vector<T> front(std::make_move_iterator(from.begin()), std::make_move_iterator(end));
+  from.erase(from.begin(), end);
+  return front;
+}
+
+}  // namespace
+
+size_t IndentGuard::Allowed(std::string_view text) {
+  if (violated_) return 0;
+  if (blanks_min_ <= 0) return text.size();
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\n') {
+      in_indent_ = true;
+      blanks_ = 0;
+    } else if (in_indent_ && (c == ' ' || c == '\t')) {
+      ++blanks_;
+    } else if (in_indent_) {
+      in_indent_ = false;
+      violated_ = blanks_ < blanks_min_;
+      if (violated_) return i;
+    }
+  }
+  return text.size();
+}
+
+Choice::Choice(const text::Tokenizer& tokenizer, Setup setup,
+               std::shared_ptr<const text::DryBreakers> breakers)
+    : tokenizer_(&tokenizer),
+      request_(std::move(setup.request)),
+      index_(setup.index),
+      n_predict_(setup.n_predict),
+      context_(setup.context),
+      sampler_(ParamsOfChoice(request_->sampling, setup.index),
+               {.vocabulary_size = tokenizer.size(), .context = static_cast<size_t>(setup.context)},
+               std::move(breakers)),
+      detokenizer_(tokenizer),
+      stops_(request_->stop),
+      indent_(request_->n_indent) {
+  sampler_.AcceptPrompt(request_->prompt);
+}
+
+void Choice::Start(int32_t id_slot, const PromptStats& prompt) {
+  assert(id_slot_ < 0 && "a choice starts once");
+  id_slot_ = id_slot;
+  prompt_ = prompt;
+  if (n_predict_ == 0) stop_type_ = StopType::kLimit;
+}
+
+void Choice::Step(std::span<const float> logits, Clock::TimePoint now) {
+  assert(id_slot_ >= 0 && !ended());
+  const text::Sampled sampled = sampler_.Sample(logits);
+  AddToken(sampled);
+  sampler_.Accept(sampled.token);
+  last_token_at_ = now;
+  if (predicted_ == 1) first_token_at_ = now;
+  Release(stops_.Next(detokenizer_.Next(Piece(last_token_))));
+  stop_type_ = DecideStop(now);
+  if (ended()) Flush();
+}
+
+std::string_view Choice::Piece(text::TokenId token) const {
+  const bool shown =
+      request_->show_special ||
+      std::ranges::find(request_->preserved_tokens, token) != request_->preserved_tokens.end();
+  return tokenizer_->Piece(token, shown ? text::SpecialText::kShown : text::SpecialText::kHidden);
+}
+
+void Choice::AddToken(const text::Sampled& sampled) {
+  last_token_ = sampled.token;
+  ++predicted_;
+  pending_tokens_.push_back(sampled.token);
+  newest_bytes_ = 0;
+  if (request_->sampling.n_probs <= 0) return;
+  TokenProbabilities& entry = pending_probabilities_.emplace_back();
+  entry.token = sampled.token;
+  entry.value = Finite(sampled.value);
+  entry.top.reserve(sampled.top.size());
+  for (const text::TokenProbability& alternative : sampled.top) {
+    entry.top.push_back(
+        {.token = alternative.token,
+         .text = std::string(tokenizer_->Piece(alternative.token, text::SpecialText::kShown)),
+         .value = Finite(alternative.value)});
+  }
+}
+
+void Choice::Release(std::string_view text) {
+  text = text.substr(0, indent_.Allowed(text));
+  pending_text_ += text;
+  newest_bytes_ += text.size();
+  has_new_line_ = has_new_line_ || text.find('\n') != std::string_view::npos;
+  if (!pending_probabilities_.empty()) pending_probabilities_.back().text += text;
+}
+
+// What was held for a character or a stop string that never came.
+void Choice::Flush() {
+  if (stops_.found()) return;
+  Release(stops_.Next(detokenizer_.Finish()));
+  if (!stops_.found()) Release(stops_.Finish());
+}
+
+// In this order, and a later reason stands in place of an earlier one, except that a budget that
+// ends with a stop string does not hide it (as llama-server has it).
+StopType Choice::DecideStop(Clock::TimePoint now) {
+  StopType type = StopType::kNone;
+  if (stops_.found()) type = StopType::kWord;
+  if (prompt_.total() + predicted_ >= context_) {
+    type = StopType::kLimit;
+    truncated_ = true;
+  }
+  if (type == StopType::kNone && n_predict_ >= 0 && predicted_ >= n_predict_) {
+    type = StopType::kLimit;
+  }
+  if (indent_.violated()) type = StopType::kLimit;
+  const std::string_view newest =
+      std::string_view(pending_text_).substr(pending_text_.size() - newest_bytes_);
+  if (request_->t_max_predict_ms > 0 && newest.find('\n') != std::string_view::npos &&
+      Milliseconds(now - first_token_at_) > static_cast<double>(request_->t_max_predict_ms)) {
+    type = StopType::kLimit;
+  }
+  if (tokenizer_->IsEog(last_token_)) type = StopType::kEos;
+  return type;
+}
+
+Timings Choice::timings() const {
+  return MakeTimings(prompt_, predicted_, Milliseconds(last_token_at_ - first_token_at_));
+}
+
+// While text is held, the newest token waits with it, so that what the hold releases at the end
+// still has a token to come with.
+std::optional<Text> Choice::TakeText() {
+  const bool held = !ended() && detokenizer_.held_bytes() + stops_.held_bytes() > 0;
+  const size_t tokens = pending_tokens_.size() - (held ? 1 : 0);
+  const size_t bytes = pending_text_.size() - (held ? newest_bytes_ : 0);
+  if (ended() ? tokens == 0 : bytes == 0) return std::nullopt;
+  Text text;
+  text.choice = index_;
+  text.id_slot = id_slot_;
+  text.text.assign(pending_text_, 0, bytes);
+  pending_text_.erase(0, bytes);
+  text.tokens = TakeFront(pending_tokens_, tokens);
+  if (!pending_probabilities_.empty()) {
+    text.probabilities = TakeFront(pending_probabilities_, tokens);
+  }
+  text.tokens_evaluated = prompt_.total();
+  text.tokens_predicted = predicted_;
+  text.timings = timings();
+  return text;
+}
+
+Finish Choice::MakeFinish(int32_t tokens_held) const {
+  assert(ended());
+  return {
+      .choice = index_,
+      .id_slot = id_slot_,
+      .stop_type = stop_type_,
+      .stopping_word = std::string(stops_.found().value_or("")),
+      .truncated = truncated_,
+      .has_new_line = has_new_line_,
+      .tokens_evaluated = prompt_.total(),
+      .tokens_predicted = predicted_,
+      .tokens_cached = tokens_held,
+      .timings = timings(),
+  };
+}
+
+}  // namespace bloomery::engine

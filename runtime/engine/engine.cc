@@ -1,0 +1,30 @@
+#include "runtime/engine/engine.h"
+
+#include <utility>
+
+#include "runtime/engine/loop.h"
+
+namespace bloomery::engine {
+
+Engine::Engine(exec::PassRunner& runner, const text::Tokenizer& tokenizer, EngineOptions options)
+    : loop_(std::make_unique<Loop>(runner, tokenizer, options)) {}
+
+Engine::~Engine() = default;
+
+std::shared_ptr<Generation> Engine::Submit(GenerateRequest request, Generation::Wake wake) {
+  return loop_->Submit(std::move(request), std::move(wake));
+}
+
+std::vector<SlotInfo> Engine::SlotsSnapshot() const { return loop_->SlotsSnapshot(); }
+
+Metrics Engine::ReadMetrics() const { return loop_->ReadMetrics(); }
+
+std::optional<std::string> Engine::failure() const { return loop_->failure(); }
+
+void Engine::Stop(std::chrono::milliseconds drain) { loop_->Stop(drain); }
+
+const exec::SeatLimits& Engine::limits() const { return loop_->limits(); }
+
+const EngineOptions& Engine::options() const { return loop_->options(); }
+
+}  // namespace bloomery::engine

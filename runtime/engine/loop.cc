@@ -1,0 +1,488 @@
+#include "runtime/engine/loop.h"
+
+#include <algorithm>
+#include <cassert>
+#include <string>
+#include <utility>
+
+#include "runtime/base/limits.h"
+#include "runtime/base/log.h"
+
+namespace bloomery::engine {
+namespace {
+
+void CheckOption(const char* flag, int32_t value, int32_t min) {
+  if (value >= min) return;
+  throw Error(ErrorKind::kUsage, std::string(flag) + ": " + std::to_string(value) + " is below " +
+                                     std::to_string(min));
+}
+
+}  // namespace
+
+Engine::Loop::Loop(exec::PassRunner& runner, const text::Tokenizer& tokenizer,
+                   EngineOptions options)
+    : runner_(runner),
+      tokenizer_(tokenizer),
+      limits_(runner.limits()),
+      options_(options),
+      clock_(options.clock != nullptr ? *options.clock : steady_clock_),
+      pass_rows_max_(std::min({limits_.rows_max, options.batch_rows, options.ubatch_rows})) {
+  CheckOption("--batch-size", options.batch_rows, 1);
+  CheckOption("--ubatch-size", options.ubatch_rows, 1);
+  CheckOption("--predict", options.n_predict, -1);
+  assert(limits_.slots >= 1 && limits_.slot_context >= 1 && limits_.rows_max >= 1);
+  if (tokenizer.size() != static_cast<size_t>(limits_.vocabulary)) {
+    throw Error(ErrorKind::kBadModel, "the vocabulary has " + std::to_string(tokenizer.size()) +
+                                          " tokens, but the model gives " +
+                                          std::to_string(limits_.vocabulary) + " logits a row");
+  }
+  const auto slots = static_cast<size_t>(limits_.slots);
+  slots_.reserve(slots);
+  for (int32_t id = 0; id < limits_.slots; ++id) slots_.emplace_back(id, limits_.slot_context);
+  rows_.reserve(static_cast<size_t>(pass_rows_max_));
+  parts_.reserve(slots);
+  prompt_order_.reserve(slots);
+  outbox_.reserve(4 * slots);
+  published_slots_.resize(slots);
+  PublishAndDeliver();
+  thread_ = std::thread([this] { Main(); });
+}
+
+Engine::Loop::~Loop() { Stop(std::chrono::milliseconds(0)); }
+
+std::vector<SlotInfo> Engine::Loop::SlotsSnapshot() const {
+  const std::lock_guard lock(mutex_);
+  return published_slots_;
+}
+
+Metrics Engine::Loop::ReadMetrics() const {
+  const std::lock_guard lock(mutex_);
+  return published_metrics_;
+}
+
+std::optional<std::string> Engine::Loop::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Engine::Loop::Stop(std::chrono::milliseconds drain) {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    stop_at_ = std::min(stop_at_, clock_.Now() + drain);
+  }
+  work_.notify_one();
+  const std::lock_guard lock(join_mutex_);
+  if (thread_.joinable()) thread_.join();
+}
+
+void Engine::Loop::Main() {
+  try {
+    while (Round()) {
+    }
+  } catch (const std::exception& error) {
+    Die(error.what());
+  }
+}
+
+// Returns whether to go on.
+bool Engine::Loop::Round() {
+  TakeIncoming();
+  if (StopNow()) return false;
+  DropCancelled();
+  StartWaiting();
+  PublishAndDeliver();
+  PackRows();
+  if (rows_.empty()) return true;
+  RunPass();
+  PublishAndDeliver();
+  if (failed_in_a_row_ < limits::kFailedPassesMax) return true;
+  Die(std::to_string(failed_in_a_row_) +
+      " passes in a row failed, the last with: " + last_failure_);
+  return false;
+}
+
+void Engine::Loop::TakeIncoming() {
+  const bool busy = !waiting_.empty() ||
+                    std::ranges::any_of(slots_, [](const Slot& slot) { return !slot.idle(); });
+  std::unique_lock lock(mutex_);
+  work_.wait(lock, [&] { return busy || stopping_ || !incoming_.empty(); });
+  MoveIncoming();
+}
+
+void Engine::Loop::MoveIncoming() {
+  while (!incoming_.empty()) {
+    waiting_.push_back(std::move(incoming_.front()));
+    incoming_.pop_front();
+  }
+}
+
+// Whether a stop was asked and the running requests have ended, of themselves or by the deadline.
+bool Engine::Loop::StopNow() {
+  Clock::TimePoint stop_at;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stopping_) return false;
+    stop_at = stop_at_;
+    MoveIncoming();  // what came between the last look and the stop
+  }
+  static constexpr char kReason[] = "the server is stopping";
+  FailWaiting(ErrorKind::kUnavailable, kReason);
+  if (clock_.Now() >= stop_at) EndRunning(ErrorKind::kUnavailable, kReason);
+  PublishAndDeliver();
+  return std::ranges::all_of(slots_, [](const Slot& slot) { return slot.idle(); });
+}
+
+void Engine::Loop::DropCancelled() {
+  static constexpr char kReason[] = "cancelled by the client";
+  size_t dropped = std::erase_if(waiting_, [this](const Task& task) {
+    if (!task.generation->cancelled()) return false;
+    ++counters_.requests_cancelled;
+    Post(task.generation, Failed{.kind = ErrorKind::kCancelled, .message = kReason});
+    return true;
+  });
+  for (Slot& slot : slots_) {
+    if (slot.idle() || !slot.generation()->cancelled()) continue;
+    // A copy: the slot lets go of its own.
+    const std::shared_ptr<Generation> generation = slot.generation();
+    FailGeneration(generation, ErrorKind::kCancelled, kReason);
+  }
+  const std::lock_guard lock(mutex_);
+  queued_ -= dropped;
+}
+
+// In order of arrival. One that waits for its named slot lets others pass; one that waits for
+// several slots does not, or it might wait for ever.
+void Engine::Loop::StartWaiting() {
+  size_t started = 0;
+  for (auto task = waiting_.begin(); task != waiting_.end();) {
+    const Place place = TryStart(*task);
+    if (place == Place::kTooFewSlots) break;
+    if (place == Place::kSlotBusy) {
+      ++task;
+      continue;
+    }
+    task = waiting_.erase(task);
+    ++started;
+  }
+  if (started == 0) return;
+  const std::lock_guard lock(mutex_);
+  queued_ -= started;
+}
+
+Engine::Loop::Place Engine::Loop::TryStart(Task& task) {
+  const GenerateRequest& request = *task.generation->request();
+  const auto free = std::ranges::count_if(slots_, [](const Slot& slot) { return slot.idle(); });
+  if (free < request.choices) return Place::kTooFewSlots;
+  const bool named = request.id_slot >= 0 && request.id_slot < limits_.slots;
+  if (named && !slots_[static_cast<size_t>(request.id_slot)].idle()) {
+    return request.choices > 1 ? Place::kTooFewSlots : Place::kSlotBusy;
+  }
+  StartTask(task, named ? request.id_slot : PickSlot(request));
+  return Place::kStarted;
+}
+
+// The free slot that holds the longest prefix of the prompt; ties to the least recently used, then
+// to the lowest id. A request that reuses nothing spares what others may reuse.
+int32_t Engine::Loop::PickSlot(const GenerateRequest& request) const {
+  int32_t best = LeastRecentlyUsed();
+  if (!request.cache_prompt) return best;
+  int32_t best_prefix = -1;
+  for (const Slot& slot : slots_) {
+    if (!slot.idle()) continue;
+    const int32_t prefix = CommonPrefix(slot.tokens(), request.prompt);
+    const bool longer = prefix > best_prefix;
+    const bool older =
+        prefix == best_prefix && slot.last_used() < slots_[static_cast<size_t>(best)].last_used();
+    if (!longer && !older) continue;
+    best = slot.id();
+    best_prefix = prefix;
+  }
+  return best;
+}
+
+int32_t Engine::Loop::LeastRecentlyUsed() const {
+  int32_t best = -1;
+  for (const Slot& slot : slots_) {
+    if (!slot.idle()) continue;
+    if (best < 0 || slot.last_used() < slots_[static_cast<size_t>(best)].last_used()) {
+      best = slot.id();
+    }
+  }
+  assert(best >= 0);
+  return best;
+}
+
+void Engine::Loop::StartTask(Task& task, int32_t first_slot) {
+  const GenerateRequest& request = *task.generation->request();
+  const Clock::TimePoint now = clock_.Now();
+  Slot& slot = slots_[static_cast<size_t>(first_slot)];
+  int32_t keep = 0;
+  if (request.cache_prompt) {
+    // The last token is evaluated in any case: its logits are wanted.
+    keep = std::min(CommonPrefix(slot.tokens(), request.prompt),
+                    static_cast<int32_t>(request.prompt.size()) - 1);
+    if (keep > 0) keep = runner_.Keepable(slot.id(), keep);
+  }
+  runner_.Cut(slot.id(), keep);
+  slot.CutTo(keep);
+  slot.StartPrompt(task.generation, std::move(task.choices[0]), keep, now);
+  for (size_t i = 1; i < task.choices.size(); ++i) {
+    Slot& further = slots_[static_cast<size_t>(LeastRecentlyUsed())];
+    further.AwaitPrompt(task.generation, std::move(task.choices[i]), now);
+  }
+  Post(task.generation, Begin{.id_task = task.generation->id_task(), .id_slot = slot.id()});
+  if (request.return_progress) {
+    Post(task.generation, Progress{.total = static_cast<int32_t>(request.prompt.size()),
+                                   .cache = keep,
+                                   .processed = keep});
+  }
+}
+
+bool Engine::Loop::AnyIn(SlotState state) const {
+  return std::ranges::any_of(slots_, [state](const Slot& slot) { return slot.state() == state; });
+}
+
+// One row for each generating slot, and prompt rows in what is left. Decode rows join every pass,
+// also those that a long prompt fills, so that no stream waits for another request's whole batch.
+void Engine::Loop::PackRows() {
+  rows_.clear();
+  parts_.clear();
+  logits_rows_ = 0;
+  int32_t decode_rows_max = pass_rows_max_;
+  if (AnyIn(SlotState::kPrompt)) {
+    // A prompt gets a row even when decode rows fill the pass; with one row they take turns.
+    prompt_turn_ = !prompt_turn_;
+    decode_rows_max = pass_rows_max_ > 1 ? pass_rows_max_ - 1 : (prompt_turn_ ? 0 : 1);
+  }
+  PackDecodeRows(decode_rows_max);
+  PackPromptRows(pass_rows_max_ - static_cast<int32_t>(rows_.size()));
+}
+
+void Engine::Loop::PackDecodeRows(int32_t rows_max) {
+  const int32_t first = decode_from_;
+  for (int32_t k = 0; k < limits_.slots; ++k) {
+    Slot& slot = slots_[static_cast<size_t>((first + k) % limits_.slots)];
+    if (slot.state() != SlotState::kGenerating) continue;
+    if (static_cast<int32_t>(rows_.size()) == rows_max) {
+      decode_from_ = slot.id();  // left out now, first next time
+      return;
+    }
+    parts_.push_back(
+        {.slot = slot.id(), .rows = 1, .length_before = slot.length(), .logits = logits_rows_++});
+    rows_.push_back({.slot = slot.id(),
+                     .index = slot.length(),
+                     .token = slot.choice().last_token(),
+                     .logits = true});
+  }
+}
+
+// Oldest request first: in slot order a slot with a high number could starve behind newer requests.
+void Engine::Loop::PackPromptRows(int32_t rows_max) {
+  prompt_order_.clear();
+  for (const Slot& slot : slots_) {
+    if (slot.state() == SlotState::kPrompt) prompt_order_.push_back(slot.id());
+  }
+  std::ranges::sort(prompt_order_, {}, [this](int32_t id) {
+    return slots_[static_cast<size_t>(id)].generation()->id_task();
+  });
+  for (const int32_t id : prompt_order_) {
+    const Slot& slot = slots_[static_cast<size_t>(id)];
+    const int32_t left = slot.prompt_left();
+    const int32_t count = std::min(rows_max, left);
+    if (count == 0) return;
+    rows_max -= count;
+    Part part{.slot = id, .rows = count, .length_before = slot.length()};
+    for (int32_t i = slot.length(); i < slot.length() + count; ++i) {
+      rows_.push_back(
+          {.slot = id, .index = i, .token = slot.request().prompt[static_cast<size_t>(i)]});
+    }
+    if (count == left && slot.choice().remaining() != 0) {
+      rows_.back().logits = true;
+      part.logits = logits_rows_++;
+    }
+    parts_.push_back(part);
+  }
+}
+
+void Engine::Loop::RunPass() {
+  ++counters_.passes;
+  counters_.pass_slots += parts_.size();
+  counters_.rows += rows_.size();
+  try {
+    runner_.Run(rows_);
+  } catch (const Error& error) {
+    PassFailed(error);
+    return;
+  }
+  failed_in_a_row_ = 0;
+  for (const Part& part : parts_) {
+    Slot& slot = slots_[static_cast<size_t>(part.slot)];
+    if (slot.idle()) continue;  // a sibling's failure ended it: it was cut then
+    const std::shared_ptr<Generation> generation = slot.generation();
+    try {
+      Advance(part);
+    } catch (const Error& error) {
+      // What made the logits unusable may be in this pass's rows.
+      if (!slot.idle()) slot.CutTo(part.length_before);
+      FailGeneration(generation, error.kind(), error.what());
+    }
+  }
+}
+
+void Engine::Loop::PassFailed(const Error& error) {
+  ++counters_.passes_failed;
+  last_failure_ = error.what();
+  ++failed_in_a_row_;
+  LOG(ERROR) << "a pass of " << rows_.size() << " rows failed: " << error.what();
+  for (const Part& part : parts_) {
+    Slot& slot = slots_[static_cast<size_t>(part.slot)];
+    if (slot.idle()) continue;  // a sibling ended it
+    const std::shared_ptr<Generation> generation = slot.generation();
+    FailGeneration(generation, error.kind(), error.what());
+  }
+}
+
+// The rows of `part` were evaluated.
+void Engine::Loop::Advance(const Part& part) {
+  Slot& slot = slots_[static_cast<size_t>(part.slot)];
+  if (slot.state() == SlotState::kGenerating) {
+    slot.AddGenerated();
+    slot.choice().Step(runner_.Logits(part.logits), clock_.Now());
+    Deliver(slot);
+    return;
+  }
+  const bool report = slot.AdvancePrompt(part.rows, options_.batch_rows);
+  if (report && slot.request().return_progress) {
+    const PromptStats stats = slot.prompt_stats(clock_.Now());
+    Post(slot.generation(), Progress{.total = static_cast<int32_t>(slot.request().prompt.size()),
+                                     .cache = stats.cached,
+                                     .processed = slot.length(),
+                                     .time_ms = stats.ms});
+  }
+  if (slot.prompt_left() == 0) FinishPrompt(slot, part.logits);
+}
+
+// The first token of each choice comes from the prompt's last row.
+void Engine::Loop::FinishPrompt(Slot& parent, int32_t logits) {
+  // Copies: the first choice may end here, and its slot lets go of them.
+  const std::shared_ptr<Generation> generation = parent.generation();
+  const int32_t length = parent.length();
+  const Clock::TimePoint now = clock_.Now();
+  for (Slot& slot : slots_) {
+    if (slot.idle() || slot.generation() != generation) continue;
+    if (slot.state() == SlotState::kAwaiting) {
+      runner_.Cut(slot.id(), 0);
+      slot.CutTo(0);
+      runner_.CopySlot(parent.id(), slot.id(), length);
+    }
+    slot.StartGenerating(now);
+    if (!slot.choice().ended()) slot.choice().Step(runner_.Logits(logits), now);
+    Deliver(slot);
+  }
+}
+
+// Sends what the choice has to say, and frees the slot at its end.
+void Engine::Loop::Deliver(Slot& slot) {
+  Choice& choice = slot.choice();
+  if (std::optional<Text> text = choice.TakeText()) Post(slot.generation(), *std::move(text));
+  if (!choice.ended()) return;
+  const std::shared_ptr<Generation> generation = slot.generation();
+  Finish finish = choice.MakeFinish(slot.length());
+  Release(slot);
+  const bool last = std::ranges::none_of(
+      slots_, [&](const Slot& other) { return !other.idle() && other.generation() == generation; });
+  if (last) ++counters_.requests_finished;
+  Post(generation, std::move(finish));
+}
+
+// Frees a slot, whatever it was doing, and counts what it did.
+void Engine::Loop::Release(Slot& slot) {
+  const Timings timings = slot.state() == SlotState::kGenerating
+                              ? slot.choice().timings()
+                              : MakeTimings(slot.prompt_stats(clock_.Now()), 0, 0);
+  counters_.prompt_tokens += static_cast<uint64_t>(timings.prompt_n);
+  counters_.prompt_tokens_cached += static_cast<uint64_t>(timings.cache_n);
+  counters_.prompt_seconds += timings.prompt_ms * 1e-3;
+  counters_.predicted_tokens += static_cast<uint64_t>(timings.predicted_n);
+  counters_.predicted_seconds += timings.predicted_ms * 1e-3;
+  counters_.tokens_max = std::max(counters_.tokens_max, slot.length());
+  slot.Release(++uses_);
+}
+
+// Ends all choices of a running request. Rows of a pass that its slots did not take over are cut.
+void Engine::Loop::FailGeneration(const std::shared_ptr<Generation>& generation, ErrorKind kind,
+                                  const std::string& message) {
+  for (Slot& slot : slots_) {
+    if (slot.idle() || slot.generation() != generation) continue;
+    runner_.Cut(slot.id(), slot.length());
+  }
+  EndGeneration(generation, kind, message);
+}
+
+void Engine::Loop::EndGeneration(const std::shared_ptr<Generation>& generation, ErrorKind kind,
+                                 const std::string& message) {
+  for (Slot& slot : slots_) {
+    if (!slot.idle() && slot.generation() == generation) Release(slot);
+  }
+  ++(kind == ErrorKind::kCancelled ? counters_.requests_cancelled : counters_.requests_failed);
+  Post(generation, Failed{.kind = kind, .message = message});
+}
+
+void Engine::Loop::FailWaiting(ErrorKind kind, const std::string& message) {
+  for (const Task& task : waiting_) {
+    ++counters_.requests_failed;
+    Post(task.generation, Failed{.kind = kind, .message = message});
+  }
+  const std::lock_guard lock(mutex_);
+  queued_ -= waiting_.size();
+  waiting_.clear();
+}
+
+// The slots are not cut: whoever ends all running requests runs no further pass, and the runner may
+// be what failed.
+void Engine::Loop::EndRunning(ErrorKind kind, const std::string& message) {
+  for (Slot& slot : slots_) {
+    if (slot.idle()) continue;
+    const std::shared_ptr<Generation> generation = slot.generation();
+    EndGeneration(generation, kind, message);
+  }
+}
+
+// The engine has failed for good: nothing is left waiting, and Submit names the reason from now on.
+void Engine::Loop::Die(const std::string& reason) {
+  LOG(ERROR) << "the engine has failed: " << reason;
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = reason;
+    MoveIncoming();
+  }
+  const std::string message = "the engine has failed: " + reason;
+  FailWaiting(ErrorKind::kUnavailable, message);
+  EndRunning(ErrorKind::kInternal, message);
+  PublishAndDeliver();
+}
+
+void Engine::Loop::Post(const std::shared_ptr<Generation>& generation, Event event) {
+  outbox_.emplace_back(generation, std::move(event));
+}
+
+// Slots and counters first, so that who has heard of an end also sees the slot free.
+void Engine::Loop::PublishAndDeliver() {
+  counters_.slots_busy = 0;
+  counters_.tokens_held = 0;
+  for (const Slot& slot : slots_) {
+    counters_.slots_busy += slot.idle() ? 0 : 1;
+    counters_.tokens_held += slot.length();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    counters_.requests_waiting = static_cast<int32_t>(queued_);
+    published_metrics_ = counters_;
+    for (size_t i = 0; i < slots_.size(); ++i) slots_[i].Describe(published_slots_[i]);
+  }
+  for (auto& [generation, event] : outbox_) generation->Push(std::move(event));
+  outbox_.clear();
+}
+
+}  // namespace bloomery::engine

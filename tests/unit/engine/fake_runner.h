@@ -1,0 +1,140 @@
+// A PassRunner without a model: the logits of a row are a pure function of the slot's tokens up to
+// it, so every text can be predicted. It checks the contract of exec/pass.h on every call and
+// throws std::logic_error (which ends the engine with its text) where the engine breaks it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "runtime/exec/pass.h"
+
+namespace bloomery::engine {
+
+using Tokens = std::vector<int32_t>;
+
+inline uint64_t Mix(uint64_t x) {
+  x ^= x >> 31;
+  x *= 0x9e3779b97f4a7c15ull;
+  x ^= x >> 29;
+  x *= 0xbf58476d1ce4e5b9ull;
+  return x ^ (x >> 32);
+}
+
+// Logits in [0, 8) that depend on every token of the history.
+inline void FakeLogits(std::span<const int32_t> history, std::span<float> logits) {
+  uint64_t state = 1;
+  for (const int32_t token : history) state = Mix(state + static_cast<uint64_t>(token) + 1);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    logits[i] = static_cast<float>(Mix(state + i) >> 40) / static_cast<float>(1u << 21);
+  }
+}
+
+class FakeRunner final : public exec::PassRunner {
+ public:
+  explicit FakeRunner(exec::SeatLimits limits) : limits_(limits) {
+    planes_.resize(static_cast<size_t>(limits.slots));
+  }
+
+  // Set before the engine starts.
+  std::function<void(std::span<const exec::PassRow>)> before_run;  // may throw, or wait
+  std::function<std::optional<int32_t>(const Tokens&)> next;       // the token with the best logit
+  std::function<void(const Tokens&, std::vector<float>&)> change_logits;
+  std::function<int32_t(int32_t slot, int32_t length)> keepable;
+  std::function<void()> before_copy;
+
+  // Read after the engine stopped, or inside the hooks.
+  std::vector<std::vector<exec::PassRow>> passes;
+  int64_t rows_run = 0;
+
+  const exec::SeatLimits& limits() const override { return limits_; }
+
+  void Run(std::span<const exec::PassRow> rows) override {
+    CheckRows(rows);
+    if (before_run) before_run(rows);
+    passes.emplace_back(rows.begin(), rows.end());
+    rows_run += static_cast<int64_t>(rows.size());
+    logits_.clear();
+    for (const exec::PassRow& row : rows) {
+      Tokens& plane = planes_[static_cast<size_t>(row.slot)];
+      plane.push_back(row.token);
+      if (row.logits) logits_.push_back(LogitsOf(plane));
+    }
+  }
+
+  std::span<const float> Logits(int32_t i) const override {
+    Require(i >= 0 && static_cast<size_t>(i) < logits_.size(), "a logits row nobody asked for");
+    return logits_[static_cast<size_t>(i)];
+  }
+
+  void Cut(int32_t slot, int32_t length) override {
+    Tokens& plane = PlaneOf(slot);
+    Require(length >= 0 && static_cast<size_t>(length) <= plane.size(), "a cut beyond the slot");
+    plane.resize(static_cast<size_t>(length));
+  }
+
+  int32_t Keepable(int32_t slot, int32_t length) const override {
+    Require(slot >= 0 && slot < limits_.slots, "a slot that does not exist");
+    Require(static_cast<size_t>(length) <= planes_[static_cast<size_t>(slot)].size(),
+            "keepable beyond the slot");
+    return keepable ? keepable(slot, length) : length;
+  }
+
+  void CopySlot(int32_t from, int32_t to, int32_t length) override {
+    if (before_copy) before_copy();
+    const Tokens& source = PlaneOf(from);
+    Require(PlaneOf(to).empty() && from != to, "a copy into a slot that is not empty");
+    Require(static_cast<size_t>(length) <= source.size(), "a copy beyond the slot");
+    PlaneOf(to).assign(source.begin(), source.begin() + length);
+  }
+
+ private:
+  static void Require(bool holds, const char* broken) {
+    if (!holds) throw std::logic_error(std::string("broken contract: ") + broken);
+  }
+
+  Tokens& PlaneOf(int32_t slot) {
+    Require(slot >= 0 && slot < limits_.slots, "a slot that does not exist");
+    return planes_[static_cast<size_t>(slot)];
+  }
+
+  void CheckRows(std::span<const exec::PassRow> rows) {
+    Require(!rows.empty() && static_cast<int32_t>(rows.size()) <= limits_.rows_max,
+            "rows outside 1..rows_max");
+    std::vector<bool> seen(planes_.size(), false);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const exec::PassRow& row = rows[i];
+      const Tokens& plane = PlaneOf(row.slot);
+      const bool continues = i > 0 && rows[i - 1].slot == row.slot;
+      Require(row.token >= 0 && row.token < limits_.vocabulary, "a token outside the vocabulary");
+      Require(row.index < limits_.slot_context, "a row beyond the slot's context");
+      if (continues) {
+        Require(row.index == rows[i - 1].index + 1, "rows of a slot that do not ascend by one");
+      } else {
+        Require(!seen[static_cast<size_t>(row.slot)], "rows of a slot that are not contiguous");
+        Require(row.index == static_cast<int32_t>(plane.size()), "a first row not at the length");
+      }
+      seen[static_cast<size_t>(row.slot)] = true;
+    }
+  }
+
+  std::vector<float> LogitsOf(const Tokens& history) const {
+    std::vector<float> logits(static_cast<size_t>(limits_.vocabulary));
+    FakeLogits(history, logits);
+    if (next) {
+      if (const auto token = next(history)) logits[static_cast<size_t>(*token)] = 100.0f;
+    }
+    if (change_logits) change_logits(history, logits);
+    return logits;
+  }
+
+  const exec::SeatLimits limits_;
+  std::vector<Tokens> planes_;
+  std::vector<std::vector<float>> logits_;
+};
+
+}  // namespace bloomery::engine
