@@ -1,0 +1,167 @@
+#include "runtime/ops/backend.h"
+
+#include <algorithm>
+#include <string>
+
+#include "kernels-common/attention/cpu/attention.h"
+#include "kernels-common/attention/reference.h"
+#include "kernels-common/cpu/isa.h"
+#include "kernels-common/elementwise/cpu/elementwise.h"
+#include "kernels-common/elementwise/reference.h"
+#include "kernels-common/linear/cpu/linear.h"
+#include "kernels-common/linear/reference.h"
+#include "kernels-common/moe/cpu/moe.h"
+#include "kernels-common/moe/reference.h"
+#include "kernels-common/norm/cpu/norm.h"
+#include "kernels-common/norm/reference.h"
+#include "kernels-common/quant/cpu/quant.h"
+#include "kernels-common/quant/reference.h"
+#include "kernels-common/rope/cpu/rope.h"
+#include "kernels-common/rope/reference.h"
+#include "runtime/base/error.h"
+
+namespace bloomery::ops {
+namespace {
+
+namespace cpu = kernels::cpu;
+namespace ref = kernels::reference;
+using kernels::Isa;
+
+template <Isa kIsa>
+constexpr Backend CpuBackend(const char* name) {
+  return {
+      .name = name,
+      .quantise_rows = [](const float* x, size_t stride, const kernels::QuantisedRows& out,
+                          size_t begin,
+                          size_t end) { cpu::QuantiseRows(kIsa, x, stride, out, begin, end); },
+      .linear_scratch = cpu::LinearScratchBytes,
+      .linear =
+          [](const kernels::LinearArgs& args, size_t begin, size_t end,
+             std::span<std::byte> scratch) { return cpu::Linear(kIsa, args, begin, end, scratch); },
+      .rms_norm = [](const kernels::RmsNormArgs& args, size_t begin,
+                     size_t end) { cpu::RmsNorm(kIsa, args, begin, end); },
+      .rope = [](const kernels::RopeArgs& args, size_t begin,
+                 size_t end) { cpu::Rope(kIsa, args, begin, end); },
+      .add = [](const float* a, const float* b, float* y,
+                size_t count) { cpu::Add(kIsa, a, b, y, count); },
+      .embed = [](const kernels::EmbedArgs& args, size_t begin,
+                  size_t end) { cpu::Embed(kIsa, args, begin, end); },
+      .attention_scratch = cpu::AttentionScratchBytes,
+      .attention =
+          [](const kernels::AttentionArgs& args, size_t begin, size_t end, size_t kv_head,
+             std::span<std::byte> scratch) {
+            cpu::Attention(kIsa, args, begin, end, kv_head, scratch);
+          },
+      .append = [](const kernels::KvAppendArgs& args, size_t begin,
+                   size_t end) { cpu::KvAppend(kIsa, args, begin, end); },
+      .route = [](const kernels::RouterArgs& args, size_t begin,
+                  size_t end) { return cpu::Route(kIsa, args, begin, end); },
+      .gate_up_scratch = cpu::ExpertGateUpScratchBytes,
+      .gate_up =
+          [](const kernels::ExpertGateUpArgs& args, size_t begin, size_t end,
+             std::span<std::byte> scratch) {
+            return cpu::ExpertGateUp(kIsa, args, begin, end, scratch);
+          },
+      .pick_sum = [](const kernels::PickSumArgs& args, size_t begin, size_t end, size_t c_begin,
+                     size_t c_end) { return cpu::PickSum(kIsa, args, begin, end, c_begin, c_end); },
+  };
+}
+
+size_t AttentionReferenceFloats(const kernels::AttentionArgs& args) {
+  return kernels::kAttentionWindow + args.key_dim + 2 * args.value_dim;
+}
+
+void AttentionByReference(const kernels::AttentionArgs& args, size_t begin, size_t end,
+                          size_t kv_head, std::span<std::byte> scratch) {
+  const std::span<float> floats(reinterpret_cast<float*>(scratch.data()),
+                                AttentionReferenceFloats(args));
+  const size_t group = args.heads / args.kv_heads;
+  for (size_t row = begin; row < end; ++row) {
+    for (size_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+      ref::Attention(args, row, head, floats);
+    }
+  }
+}
+
+void AppendByReference(const kernels::KvAppendArgs& args, size_t begin, size_t end) {
+  for (size_t row = begin; row < end; ++row) {
+    if (args.index[row] < 0) continue;
+    const kernels::KvView& view =
+        args.views[args.slot_ids == nullptr ? 0 : static_cast<size_t>(args.slot_ids[row])];
+    ref::EncodeKvRow(view.type, args.x + row * args.x_stride, view.width,
+                     view.Row(static_cast<size_t>(args.index[row])));
+  }
+}
+
+int64_t PickSumByReference(const kernels::PickSumArgs& args, size_t begin, size_t end,
+                           size_t column_begin, size_t /*column_end*/) {
+  if (column_begin != 0) return kernels::kNoFailingRow;  // the piece at column 0 does whole rows
+  for (size_t row = begin; row < end; ++row) {
+    if (!ref::PickSum(args, row)) return static_cast<int64_t>(row);
+  }
+  return kernels::kNoFailingRow;
+}
+
+constexpr Backend kReference = {
+    .name = "reference",
+    .quantise_rows =
+        [](const float* x, size_t stride, const kernels::QuantisedRows& out, size_t begin,
+           size_t end) {
+          for (size_t row = begin; row < end; ++row) ref::QuantiseRow(x + row * stride, out, row);
+        },
+    .linear_scratch = [](size_t) -> size_t { return 0; },
+    .linear = [](const kernels::LinearArgs& args, size_t begin, size_t end,
+                 std::span<std::byte>) -> size_t {
+      ref::Linear(args, begin, end);
+      return (end - begin) * args.weight.row_bytes;
+    },
+    .rms_norm = ref::RmsNorm,
+    .rope = ref::Rope,
+    .add = ref::Add,
+    .embed = ref::Embed,
+    .attention_scratch = [](const kernels::AttentionArgs& args) -> size_t {
+      return AttentionReferenceFloats(args) * sizeof(float);
+    },
+    .attention = AttentionByReference,
+    .append = AppendByReference,
+    .route = [](const kernels::RouterArgs& args, size_t begin, size_t end) -> int64_t {
+      for (size_t row = begin; row < end; ++row) {
+        if (!ref::RouteRow(args, row)) return static_cast<int64_t>(row);
+      }
+      return kernels::kNoFailingRow;
+    },
+    .gate_up_scratch = [](size_t, size_t) -> size_t { return 0; },
+    .gate_up = [](const kernels::ExpertGateUpArgs& args, size_t begin, size_t end,
+                  std::span<std::byte>) -> size_t {
+      for (size_t place = 0; place < args.places; ++place) {
+        ref::ExpertGateUp(args, place, begin, end);
+      }
+      return (end - begin) * (args.gate.row_bytes + args.up.row_bytes);
+    },
+    .pick_sum = PickSumByReference,
+};
+
+constexpr Backend kScalar = CpuBackend<Isa::kScalar>("scalar");
+constexpr Backend kAvx2 = CpuBackend<Isa::kAvx2>("avx2");
+
+const Backend& BackendOf(Isa isa) { return isa == Isa::kAvx2 ? kAvx2 : kScalar; }
+
+}  // namespace
+
+const Backend& FindBackend(std::string_view name) {
+  if (name == "auto") return BackendOf(kernels::DetectIsa());
+  if (name == kReference.name) return kReference;
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2}) {
+    if (name != BackendOf(isa).name) continue;
+    const std::span<const Isa> available = kernels::AvailableIsas();
+    if (std::find(available.begin(), available.end(), isa) == available.end()) {
+      throw Error(ErrorKind::kUsage, "this machine or build has no '" + std::string(name) +
+                                         "' kernels; choose auto or scalar");
+    }
+    return BackendOf(isa);
+  }
+  throw Error(ErrorKind::kUsage, "unknown kernels '" + std::string(name) +
+                                     "'; choose auto, avx2, scalar or reference");
+}
+
+}  // namespace bloomery::ops

@@ -1,0 +1,323 @@
+#include "runtime/ops/moe.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels-common/moe/cpu/moe.h"
+#include "runtime/ops/schemas.h"
+
+namespace bloomery::ops {
+namespace {
+
+class RouteStep : public Step {
+ public:
+  RouteStep(const Backend& backend, const kernels::RouterArgs& args, RowCount rows, int32_t threads)
+      : backend_(backend), args_(args), rows_(rows), threads_(threads) {}
+
+  int32_t Tasks() const override { return Rows().pieces(); }
+
+  bl_status Run(int32_t task, Worker* worker) const override {
+    const Split rows = Rows();
+    const int64_t failed = backend_.route(args_, static_cast<size_t>(rows.begin(task)),
+                                          static_cast<size_t>(rows.end(task)));
+    if (failed == kernels::kNoFailingRow) return BL_OK;
+    worker->failed_row = failed;
+    return BL_BAD_DATA;
+  }
+
+ private:
+  Split Rows() const {
+    // An exponential and a few comparisons an expert and pick.
+    const auto work = static_cast<int64_t>(args_.experts * (16 + args_.top_k));
+    return Split::Of(rows_.Get(), 1, kTaskWorkMin / work, threads_ * kPiecesPerThread);
+  }
+
+  const Backend& backend_;
+  kernels::RouterArgs args_;
+  RowCount rows_;
+  int32_t threads_;
+};
+
+class GroupPicksStep : public Step {
+ public:
+  GroupPicksStep(const int32_t* ids, size_t used, size_t experts, Groups groups, RowCount rows)
+      : ids_(ids), used_(used), experts_(experts), groups_(std::move(groups)), rows_(rows) {}
+
+  int32_t Tasks() const override { return rows_.Get() > 0 ? 1 : 0; }
+
+  bl_status Run(int32_t /*task*/, Worker* worker) const override {
+    const auto rows = static_cast<size_t>(rows_.Get());
+    for (size_t pick = 0; pick < rows * used_; ++pick) {
+      if (ids_[pick] < 0 || static_cast<size_t>(ids_[pick]) >= experts_) {
+        worker->failed_row = static_cast<int64_t>(pick / used_);
+        return BL_BAD_DATA;
+      }
+    }
+    kernels::cpu::GroupPicks(ids_, rows, used_, experts_, groups_.get());
+    return BL_OK;
+  }
+
+ private:
+  const int32_t* ids_;
+  size_t used_;
+  size_t experts_;
+  Groups groups_;
+  RowCount rows_;
+};
+
+// Pieces of a step over (active expert, range of weight rows).
+struct ExpertPieces {
+  Split columns;
+  int32_t active = 0;
+
+  static ExpertPieces Of(const kernels::ExpertGroups& groups, int64_t picks, int64_t n, int64_t k,
+                         int32_t threads) {
+    const int64_t active = std::max<int64_t>(1, groups.active_count);
+    const int64_t places = std::max<int64_t>(1, picks / active);
+    const int64_t a_bank = std::max<int64_t>(1, threads * kPiecesPerThread * 2 / active);
+    return {Split::Of(n, static_cast<int64_t>(kernels::kLinearTileRows),
+                      kTaskWorkMin / (k * places), a_bank),
+            groups.active_count};
+  }
+  int32_t tasks() const { return active * columns.pieces(); }
+};
+
+class ExpertGateUpStep : public Step {
+ public:
+  ExpertGateUpStep(const Backend& backend, const BankRows& bank, Groups groups,
+                   const Activations& x, float* h, RowCount picks, int32_t threads)
+      : backend_(backend),
+        bank_(bank),
+        groups_(std::move(groups)),
+        h_(h),
+        picks_(picks),
+        threads_(threads) {
+    args_.gate = bank.gate;
+    args_.up = bank.up;
+    if (bank.gate.format->activation_group == 0) {
+      args_.x = x.f32;
+      args_.x_stride = x.stride;
+    } else {
+      args_.quantised = x.Quantised(bank.gate.format->activation_group);
+    }
+    args_.h_stride = bank.ff;
+  }
+
+  int32_t Tasks() const override { return picks_.Get() == 0 ? 0 : Pieces().tasks(); }
+
+  bl_status Run(int32_t task, Worker* worker) const override {
+    const ExpertPieces pieces = Pieces();
+    const auto expert = static_cast<size_t>(groups_->active[task / pieces.columns.pieces()]);
+    const int32_t piece = task % pieces.columns.pieces();
+    const auto first = static_cast<size_t>(groups_->offsets[expert]);
+    kernels::ExpertGateUpArgs args = args_;
+    args.gate.data += expert * bank_.gate_expert_bytes;
+    args.up.data += expert * bank_.up_expert_bytes;
+    args.place_rows = groups_->place_rows + first;
+    args.places = static_cast<size_t>(groups_->offsets[expert + 1]) - first;
+    args.h = h_ + first * bank_.ff;
+    worker->weight_bytes_read +=
+        backend_.gate_up(args, static_cast<size_t>(pieces.columns.begin(piece)),
+                         static_cast<size_t>(pieces.columns.end(piece)), worker->scratch);
+    return BL_OK;
+  }
+
+ private:
+  ExpertPieces Pieces() const {
+    return ExpertPieces::Of(*groups_, picks_.Get(), static_cast<int64_t>(bank_.ff),
+                            2 * static_cast<int64_t>(bank_.width), threads_);
+  }
+
+  const Backend& backend_;
+  BankRows bank_;
+  Groups groups_;
+  kernels::ExpertGateUpArgs args_;
+  float* h_;
+  RowCount picks_;
+  int32_t threads_;
+};
+
+class ExpertDownStep : public Step {
+ public:
+  ExpertDownStep(const Backend& backend, const BankRows& bank, Groups groups, const Activations& h,
+                 float* y, RowCount picks, int32_t threads)
+      : backend_(backend),
+        bank_(bank),
+        groups_(std::move(groups)),
+        h_(h),
+        y_(y),
+        picks_(picks),
+        threads_(threads) {}
+
+  int32_t Tasks() const override { return picks_.Get() == 0 ? 0 : Pieces().tasks(); }
+
+  bl_status Run(int32_t task, Worker* worker) const override {
+    const ExpertPieces pieces = Pieces();
+    const auto expert = static_cast<size_t>(groups_->active[task / pieces.columns.pieces()]);
+    const int32_t piece = task % pieces.columns.pieces();
+    const auto first = static_cast<size_t>(groups_->offsets[expert]);
+    kernels::LinearArgs args;
+    args.weight = bank_.down;
+    args.weight.data += expert * bank_.down_expert_bytes;
+    if (bank_.down.format->activation_group == 0) {
+      args.x = h_.f32 + first * h_.stride;
+      args.x_stride = h_.stride;
+    } else {
+      args.quantised = h_.Quantised(bank_.down.format->activation_group);
+      args.quantised.data += first * args.quantised.row_bytes;
+    }
+    args.rows = static_cast<size_t>(groups_->offsets[expert + 1]) - first;
+    args.y = y_ + first * bank_.width;
+    args.y_stride = bank_.width;
+    worker->weight_bytes_read +=
+        backend_.linear(args, static_cast<size_t>(pieces.columns.begin(piece)),
+                        static_cast<size_t>(pieces.columns.end(piece)), worker->scratch);
+    return BL_OK;
+  }
+
+ private:
+  ExpertPieces Pieces() const {
+    return ExpertPieces::Of(*groups_, picks_.Get(), static_cast<int64_t>(bank_.width),
+                            static_cast<int64_t>(bank_.ff), threads_);
+  }
+
+  const Backend& backend_;
+  BankRows bank_;
+  Groups groups_;
+  Activations h_;
+  float* y_;
+  RowCount picks_;
+  int32_t threads_;
+};
+
+class PickSumStep : public Step {
+ public:
+  PickSumStep(const Backend& backend, const kernels::PickSumArgs& args, Groups groups,
+              RowCount rows, int32_t threads)
+      : backend_(backend), args_(args), groups_(std::move(groups)), rows_(rows), threads_(threads) {
+    args_.pair_places = groups_->pair_places;
+  }
+
+  int32_t Tasks() const override { return Rows().pieces(); }
+
+  bl_status Run(int32_t task, Worker* worker) const override {
+    const Split rows = Rows();
+    const int64_t failed = backend_.pick_sum(args_, static_cast<size_t>(rows.begin(task)),
+                                             static_cast<size_t>(rows.end(task)), 0, args_.dim);
+    if (failed == kernels::kNoFailingRow) return BL_OK;
+    worker->failed_row = failed;
+    return BL_BAD_DATA;
+  }
+
+ private:
+  Split Rows() const {
+    // A pick costs a conversion to 64 bits beside the multiply-add.
+    const auto work = static_cast<int64_t>(args_.dim * args_.top_k * 2);
+    return Split::Of(rows_.Get(), 1, kTaskWorkMin / work, threads_ * kPiecesPerThread);
+  }
+
+  const Backend& backend_;
+  kernels::PickSumArgs args_;
+  Groups groups_;
+  RowCount rows_;
+  int32_t threads_;
+};
+
+void InferRouter(const graph::OperatorSchema& op, const graph::InferCall& call) {
+  const graph::Shape& x = RowsInput(op, call, 0, BL_F32, 2, 2);
+  const graph::Shape& weight = WeightOver(call, 0, 2, x.ne[0], "input 'x' " + ToString(x));
+  const std::string_view scoring = call.attrs.Str("scoring", "softmax");
+  if (scoring != "softmax") {
+    RefuseGraph("attribute 'scoring' is '" + std::string(scoring) +
+                "'; this host has 'softmax' only");
+  }
+  const int64_t experts = weight.ne[1];
+  if (experts > static_cast<int64_t>(kernels::kMaxExperts)) {
+    RefuseGraph(DescribeWeight(call, 0) + " has more than " + std::to_string(kernels::kMaxExperts) +
+                " experts");
+  }
+  const int64_t used = call.attrs.I64("used");
+  if (used < 1 || used > experts || used > static_cast<int64_t>(kernels::kMaxPicks)) {
+    RefuseGraph("attribute 'used' is " + std::to_string(used) + ", must be from 1 to " +
+                std::to_string(std::min<int64_t>(experts, kernels::kMaxPicks)));
+  }
+  if (!std::isfinite(call.attrs.F64("scale", 1.0))) {
+    RefuseGraph("attribute 'scale' is not finite");
+  }
+  call.outputs[0] = RowsShape(BL_I32, used, x);
+  call.outputs[1] = RowsShape(BL_F32, used, x);
+  call.outputs[2] = RowsShape(BL_F32, experts, x);
+}
+
+void InferRoutedExperts(const graph::OperatorSchema& op, const graph::InferCall& call) {
+  const graph::Shape& x = RowsInput(op, call, 0, BL_F32, 2, 2);
+  const graph::Shape& ids = RowsInput(op, call, 1, BL_I32, 2, 2);
+  const graph::Shape& weights = RowsInput(op, call, 2, BL_F32, 2, 2);
+  const graph::Shape& residual = RowsInput(op, call, 3, BL_F32, 2, 2);
+  const int64_t index = call.attrs.I64("bank");
+  if (index < 0 || index >= static_cast<int64_t>(call.seat.banks.size())) {
+    RefuseGraph("attribute 'bank' is " + std::to_string(index) + ", the seat has " +
+                std::to_string(call.seat.banks.size()) + " banks");
+  }
+  const graph::BankInfo& bank = call.seat.banks[static_cast<size_t>(index)];
+  const std::string name = "bank " + std::to_string(index);
+  if (x.ne[0] != bank.width || residual != x) {
+    RefuseGraph(name + " is " + std::to_string(bank.width) + " wide; inputs 'x' " + ToString(x) +
+                " and 'residual' " + ToString(residual) + " must both be that");
+  }
+  if (ids.ne[0] != bank.used || weights.ne[0] != ids.ne[0] || ids.domain != x.domain ||
+      weights.domain != x.domain) {
+    RefuseGraph(name + " uses " + std::to_string(bank.used) + " experts a row; inputs 'ids' " +
+                ToString(ids) + " and 'weights' " + ToString(weights) + " must hold that many");
+  }
+  call.outputs[0] = x;
+}
+
+}  // namespace
+
+std::unique_ptr<Step> MakeRoute(const Backend& backend, const kernels::RouterArgs& args,
+                                RowCount rows, int32_t threads) {
+  return std::make_unique<RouteStep>(backend, args, rows, threads);
+}
+
+std::unique_ptr<Step> MakeGroupPicks(const int32_t* ids, size_t used, size_t experts, Groups groups,
+                                     RowCount rows) {
+  return std::make_unique<GroupPicksStep>(ids, used, experts, std::move(groups), rows);
+}
+
+std::unique_ptr<Step> MakeExpertGateUp(const Backend& backend, const BankRows& bank, Groups groups,
+                                       const Activations& x, float* h, RowCount picks,
+                                       int32_t threads) {
+  return std::make_unique<ExpertGateUpStep>(backend, bank, std::move(groups), x, h, picks, threads);
+}
+
+std::unique_ptr<Step> MakeExpertDown(const Backend& backend, const BankRows& bank, Groups groups,
+                                     const Activations& h, float* y, RowCount picks,
+                                     int32_t threads) {
+  return std::make_unique<ExpertDownStep>(backend, bank, std::move(groups), h, y, picks, threads);
+}
+
+std::unique_ptr<Step> MakePickSum(const Backend& backend, const kernels::PickSumArgs& args,
+                                  Groups groups, RowCount rows, int32_t threads) {
+  return std::make_unique<PickSumStep>(backend, args, std::move(groups), rows, threads);
+}
+
+void AddMoeOperators(std::vector<graph::OperatorSchema>* out) {
+  out->push_back({.name = "router",
+                  .inputs = {{"x"}},
+                  .weights_min = 1,
+                  .weights_max = 1,
+                  .outputs_min = 3,
+                  .outputs_max = 3,
+                  .attrs = {{.key = "scoring", .type = BL_ATTR_STR},
+                            {.key = "used", .type = BL_ATTR_I64, .required = true},
+                            {.key = "renormalise", .type = BL_ATTR_BOOL},
+                            {.key = "scale", .type = BL_ATTR_F64}},
+                  .infer = InferRouter});
+  out->push_back({.name = "routed_experts",
+                  .inputs = {{"x"}, {"ids"}, {"weights"}, {"residual"}},
+                  .attrs = {{.key = "bank", .type = BL_ATTR_I64, .required = true}},
+                  .infer = InferRoutedExperts});
+}
+
+}  // namespace bloomery::ops

@@ -1,0 +1,54 @@
+// Steps of router and routed_experts. The latter runs as four steps over picks grouped by expert:
+// group, gate/up with SwiGLU, (quantise h,) down, and the exact sum of picks with the residual
+// (N7).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "runtime/ops/backend.h"
+#include "runtime/ops/linear.h"
+#include "runtime/ops/step.h"
+
+namespace bloomery::ops {
+
+// Routes rows by their logits; a row with a logit that is not finite fails.
+std::unique_ptr<Step> MakeRoute(const Backend& backend, const kernels::RouterArgs& args,
+                                RowCount rows, int32_t threads);
+
+// The experts of one bank: rows of expert 0 and the bytes from one expert to the next.
+struct BankRows {
+  kernels::WeightRows gate;
+  kernels::WeightRows up;
+  kernels::WeightRows down;
+  size_t gate_expert_bytes = 0;
+  size_t up_expert_bytes = 0;
+  size_t down_expert_bytes = 0;
+  size_t experts = 0;
+  size_t ff = 0;
+  size_t width = 0;
+};
+
+// Where the picks of a pass lie; its arrays belong to the program. Written by the group step, read
+// by the ones after it.
+using Groups = std::shared_ptr<kernels::ExpertGroups>;
+
+std::unique_ptr<Step> MakeGroupPicks(const int32_t* ids, size_t used, size_t experts, Groups groups,
+                                     RowCount rows);
+
+// h row of each place = silu(gate·x)·(up·x); `ff` floats a row.
+std::unique_ptr<Step> MakeExpertGateUp(const Backend& backend, const BankRows& bank, Groups groups,
+                                       const Activations& x, float* h, RowCount picks,
+                                       int32_t threads);
+
+// y row of each place = down·h; `width` floats a row.
+std::unique_ptr<Step> MakeExpertDown(const Backend& backend, const BankRows& bank, Groups groups,
+                                     const Activations& h, float* y, RowCount picks,
+                                     int32_t threads);
+
+// args.pair_places is taken from `groups`.
+std::unique_ptr<Step> MakePickSum(const Backend& backend, const kernels::PickSumArgs& args,
+                                  Groups groups, RowCount rows, int32_t threads);
+
+}  // namespace bloomery::ops
