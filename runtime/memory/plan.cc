@@ -1,0 +1,53 @@
+#include "runtime/memory/plan.h"
+
+#include <array>
+#include <cstdio>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+
+namespace bloomery::memory {
+
+void HostPlan::Add(std::string name, uint64_t bytes) { terms_.push_back({std::move(name), bytes}); }
+
+uint64_t HostPlan::total() const {
+  uint64_t sum = 0;
+  for (const PlanTerm& term : terms_) {
+    sum = CheckedAdd(sum, term.bytes, ErrorKind::kNoMemory, "host plan, term " + term.name);
+  }
+  return sum;
+}
+
+void HostPlan::Check() const {
+  if (budget_ == 0 || total() <= budget_) return;
+  throw Error(ErrorKind::kNoMemory,
+              Line() +
+                  ": it does not fit; choose fewer slots, a smaller context or ubatch, a "
+                  "smaller cache type, or raise the budget");
+}
+
+std::string HostPlan::Line() const {
+  std::string line = "host plan: ";
+  for (size_t i = 0; i < terms_.size(); ++i) {
+    line += (i == 0 ? "" : " + ") + terms_[i].name + " " + FormatBytes(terms_[i].bytes);
+  }
+  line += " = " + FormatBytes(total());
+  if (budget_ != 0) line += " of a budget of " + FormatBytes(budget_);
+  return line;
+}
+
+std::string FormatBytes(uint64_t bytes) {
+  static constexpr std::array<const char*, 4> kUnits = {"KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  auto value = static_cast<double>(bytes) / 1024.0;
+  size_t unit = 0;
+  while (value >= 1024.0 && unit + 1 < kUnits.size()) {
+    value /= 1024.0;
+    ++unit;
+  }
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f %s", value, kUnits[unit]);
+  return text.data();
+}
+
+}  // namespace bloomery::memory

@@ -1,0 +1,87 @@
+#include "runtime/memory/planes.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <numeric>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+#include "runtime/model/tensor_type.h"
+
+namespace bloomery::memory {
+namespace {
+
+int32_t BlocksPerSlot(int32_t slot_rows) {
+  return (slot_rows + kPlaneBlockRows - 1) / kPlaneBlockRows;
+}
+
+}  // namespace
+
+uint64_t PlaneRowBytes(const PlaneSpec& plane) {
+  const model::TensorTypeInfo* type = model::FindTensorType(static_cast<uint32_t>(plane.type));
+  if (type == nullptr || plane.width <= 0) {
+    throw Error(ErrorKind::kUsage,
+                "plane '" + plane.name + "' cannot have the type id " + std::to_string(plane.type));
+  }
+  const auto width = static_cast<uint64_t>(plane.width);
+  if (width % type->block_values != 0) {
+    throw Error(ErrorKind::kUsage,
+                "plane '" + plane.name + "' has rows of " + std::to_string(width) +
+                    " values, which " + std::string(type->name) + " cannot hold (blocks of " +
+                    std::to_string(type->block_values) + "); choose another cache type");
+  }
+  return width / type->block_values * type->block_bytes;
+}
+
+uint64_t PlaneStore::Bytes(const PlaneSpec& plane, int32_t slots, int32_t slot_rows) {
+  const auto rows = static_cast<uint64_t>(slots) * static_cast<uint64_t>(BlocksPerSlot(slot_rows)) *
+                    kPlaneBlockRows;
+  return CheckedMul(rows, PlaneRowBytes(plane), ErrorKind::kNoMemory,
+                    "bytes of plane '" + plane.name + "'");
+}
+
+PlaneStore::PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slot_rows)
+    : planes_(std::move(planes)),
+      slot_rows_(slot_rows),
+      blocks_per_slot_(BlocksPerSlot(slot_rows)),
+      blocks_(static_cast<size_t>(slots) * static_cast<size_t>(blocks_per_slot_)),
+      valid_from_(static_cast<size_t>(slots), 0),
+      lengths_(static_cast<size_t>(slots), 0) {
+  std::iota(blocks_.begin(), blocks_.end(), 0);
+  for (const PlaneSpec& plane : planes_) {
+    const HostBuffer& buffer =
+        buffers_.emplace_back(Bytes(plane, slots, slot_rows), "plane '" + plane.name + "'");
+    bl_plane_view view{};
+    view.size = sizeof(view);
+    view.type = plane.type;
+    view.width = plane.width;
+    view.row_bytes = static_cast<int64_t>(PlaneRowBytes(plane));
+    view.data = buffer.data();
+    view.blocks = blocks_.data();
+    view.blocks_per_slot = blocks_per_slot_;
+    view.block_rows = kPlaneBlockRows;
+    view.capacity = slot_rows_;
+    view.valid_from = valid_from_.data();
+    views_.push_back(view);
+  }
+}
+
+void PlaneStore::SetLength(int32_t slot, int32_t length) {
+  assert(length >= 0 && length <= slot_rows_);
+  lengths_[static_cast<size_t>(slot)] = length;
+}
+
+void PlaneStore::Copy(int32_t from, int32_t to, int32_t length) {
+  assert(length >= 0 && length <= Length(from));
+  for (const bl_plane_view& view : views_) {
+    for (int32_t row = 0; row < length; row += kPlaneBlockRows) {
+      const int32_t rows = std::min(kPlaneBlockRows, length - row);
+      std::memcpy(bl_plane_row(&view, to, row), bl_plane_row(&view, from, row),
+                  static_cast<size_t>(rows) * static_cast<size_t>(view.row_bytes));
+    }
+  }
+  SetLength(to, length);
+}
+
+}  // namespace bloomery::memory

@@ -1,0 +1,63 @@
+// The planes of a seat's slots on the host: append planes (one row a position, immutable once
+// written), each with a block table a slot, and the length of every slot. Kernels write and read
+// rows through the views; cutting back is bookkeeping of lengths. Used by the engine's thread
+// between passes; the views are read by workers during one.
+#pragma once
+
+#include <bloomery/seat.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/memory/host_buffer.h"
+
+namespace bloomery::memory {
+
+struct PlaneSpec {
+  std::string name;
+  bl_plane_class plane_class = BL_CLASS_K;
+  bl_dtype type = BL_F16;
+  int64_t width = 0;  // values of a row
+};
+
+// Rows of a block; a window of attention (128 keys at absolute positions) never crosses one.
+inline constexpr int32_t kPlaneBlockRows = 128;
+
+// Bytes of one row. Throws Error(kUsage) naming the plane when its width is not a whole number of
+// the type's blocks, and for a type planes cannot have.
+uint64_t PlaneRowBytes(const PlaneSpec& plane);
+
+class PlaneStore {
+ public:
+  // What the constructor will take for all slots; throws as PlaneRowBytes does.
+  static uint64_t Bytes(const PlaneSpec& plane, int32_t slots, int32_t slot_rows);
+
+  PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slot_rows);
+
+  // Final for the life of this object.
+  const bl_plane_view& View(size_t plane) const { return views_[plane]; }
+
+  int32_t slots() const { return static_cast<int32_t>(lengths_.size()); }
+  int32_t slot_rows() const { return slot_rows_; }
+  int32_t Length(int32_t slot) const { return lengths_[static_cast<size_t>(slot)]; }
+
+  // The slot now holds rows up to `length`.
+  void SetLength(int32_t slot, int32_t length);
+
+  // Makes `to` hold the first `length` rows of `from`, in every plane.
+  void Copy(int32_t from, int32_t to, int32_t length);
+
+ private:
+  std::vector<PlaneSpec> planes_;
+  int32_t slot_rows_;
+  int32_t blocks_per_slot_;
+  std::vector<int32_t> blocks_;      // [slots][blocks_per_slot], the same for every plane
+  std::vector<int32_t> valid_from_;  // [slots], all 0
+  std::vector<int32_t> lengths_;
+  std::vector<HostBuffer> buffers_;
+  std::vector<bl_plane_view> views_;
+};
+
+}  // namespace bloomery::memory
