@@ -1,8 +1,8 @@
-// One pass of a seat: the line between the engine, which decides what rows run, and exec, which runs
-// them. The engine hands rows to a PassRunner, which computes them and leaves the logits of the rows
-// that asked for them. One thread (the engine's) calls a runner; a runner owns the seat's planes,
-// worker pool and buffers, and allocates nothing from the heap inside Run. It never samples, never
-// schedules, never talks to clients.
+// One pass of a seat: the line between the engine, which decides what rows run, and exec, which
+// runs them. The engine hands rows to a PassRunner, which computes them and leaves the logits of
+// the rows that asked for them. One thread (the engine's) calls a runner; a runner owns the seat's
+// planes, worker pool and buffers, and allocates nothing from the heap inside Run. It never
+// samples, never schedules, never talks to clients.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ class PassRunner {
   // its length before the pass.
   virtual void Run(std::span<const PassRow> rows) = 0;
 
-  // Logits of the i-th row of the last pass that had `logits` set: f32 [vocabulary]. Valid until the
-  // next Run.
+  // Logits of the i-th row of the last pass that had `logits` set: f32 [vocabulary]. Valid until
+  // the next Run.
   virtual std::span<const float> Logits(int32_t i) const = 0;
 
   // Forgets the slot's rows from `length` on (0 empties it).

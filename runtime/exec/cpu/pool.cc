@@ -1,0 +1,184 @@
+#include "runtime/exec/cpu/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <cassert>
+#include <fstream>
+#include <set>
+#include <system_error>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "kernels-common/cpu/fp_environment.h"
+#include "runtime/base/error.h"
+
+namespace bloomery::exec {
+namespace {
+
+constexpr uint64_t kTaskBits = 20;
+constexpr uint64_t kTaskMask = (uint64_t{1} << kTaskBits) - 1;
+
+// Spins before parking: about 100 µs, longer than the gaps between the steps of a pass, shorter
+// than anyone would notice as load.
+constexpr int kSpinsBeforeParking = 2000;
+// Spins before the caller offers its core: a worker that was preempted may wait for it.
+constexpr int kSpinsBeforeYield = 500;
+
+void Relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+std::vector<int> PhysicalCores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return {0};
+  std::set<std::string> seen;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
+                       "/topology/thread_siblings_list");
+    std::string siblings;
+    // Without the file each logical CPU counts as a core.
+    if (!std::getline(file, siblings)) siblings = "cpu" + std::to_string(cpu);
+    if (seen.insert(siblings).second) cores.push_back(cpu);
+  }
+  return cores.empty() ? std::vector<int>{0} : cores;
+}
+
+Pool::Pool(int32_t threads, uint64_t scratch_bytes, bool pin) {
+  assert(threads >= 1);
+  const std::vector<int> cores = pin ? PhysicalCores() : std::vector<int>();
+  for (int32_t i = 0; i < threads; ++i) {
+    auto slot = std::make_unique<Slot>();
+    slot->scratch = memory::HostBuffer(scratch_bytes, "scratch of a worker thread");
+    slot->worker.scratch = slot->scratch.bytes();
+    workers_.push_back(std::move(slot));
+  }
+  try {
+    for (size_t i = 1; i < workers_.size(); ++i) {
+      // More threads than cores: the rest float.
+      const int core = i < cores.size() ? cores[i] : -1;
+      threads_.emplace_back([this, i, core] { WorkerLoop(i, core); });
+    }
+  } catch (const std::system_error& error) {
+    stop_.store(true);
+    wake_.fetch_add(1);
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    throw Error(ErrorKind::kNoMemory,
+                "the system gives no " + std::to_string(threads) + " threads: " + error.what());
+  }
+}
+
+Pool::~Pool() {
+  stop_.store(true);
+  wake_.fetch_add(1);
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+StepFailure Pool::Run(const ops::Step& step) {
+  const int32_t tasks = step.Tasks();
+  if (tasks < 0 || tasks > kTasksMax) return {BL_INTERNAL, -1};
+  if (tasks == 0) return {};
+  status_.store(BL_OK, std::memory_order_relaxed);
+  failed_row_.store(-1, std::memory_order_relaxed);
+  if (tasks == 1 || threads_.empty()) {
+    for (int32_t task = 0; task < tasks; ++task) RunTask(0, step, task);
+  } else {
+    step_ = &step;
+    done_.store(0, std::memory_order_relaxed);
+    const uint64_t generation = (ticket_.load(std::memory_order_relaxed) >> (2 * kTaskBits)) + 1;
+    ticket_.store(generation << (2 * kTaskBits) | static_cast<uint64_t>(tasks) << kTaskBits,
+                  std::memory_order_seq_cst);
+    if (parked_.load(std::memory_order_seq_cst) > 0) {
+      wake_.fetch_add(1);
+      wake_.notify_all();
+    }
+    DoTasks(0);
+    for (int spins = 0; done_.load(std::memory_order_acquire) != tasks; ++spins) {
+      if (spins < kSpinsBeforeYield) {
+        Relax();
+      } else {
+        sched_yield();
+      }
+    }
+  }
+  return {status_.load(std::memory_order_relaxed), failed_row_.load(std::memory_order_relaxed)};
+}
+
+uint64_t Pool::WeightBytesRead() const {
+  uint64_t sum = 0;
+  for (const auto& slot : workers_) sum += slot->worker.weight_bytes_read;
+  return sum;
+}
+
+bool Pool::HasWork() const {
+  const uint64_t ticket = ticket_.load(std::memory_order_seq_cst);
+  return (ticket & kTaskMask) < (ticket >> kTaskBits & kTaskMask);
+}
+
+void Pool::DoTasks(size_t index) {
+  while (HasWork()) {
+    const uint64_t ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);
+    const uint64_t task = ticket & kTaskMask;
+    if (task >= (ticket >> kTaskBits & kTaskMask)) return;
+    // The step cannot end before this task is counted as done, so step_ is the ticket's.
+    RunTask(index, *step_, static_cast<int32_t>(task));
+    done_.fetch_add(1, std::memory_order_acq_rel);
+  }
+}
+
+void Pool::RunTask(size_t index, const ops::Step& step, int32_t task) {
+  ops::Worker& worker = workers_[index]->worker;
+  worker.failed_row = -1;
+  const bl_status status = step.Run(task, &worker);
+  if (status == BL_OK) return;
+  bl_status none = BL_OK;
+  status_.compare_exchange_strong(none, status);
+  int64_t lowest = failed_row_.load();
+  while (worker.failed_row >= 0 && (lowest < 0 || worker.failed_row < lowest) &&
+         !failed_row_.compare_exchange_weak(lowest, worker.failed_row)) {
+  }
+}
+
+void Pool::WorkerLoop(size_t index, int core) {
+  if (core >= 0) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
+  }
+  const kernels::ScopedFpEnvironment environment;
+  int spins = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    if (HasWork()) {
+      DoTasks(index);
+      spins = 0;
+      continue;
+    }
+    if (++spins < kSpinsBeforeParking) {
+      Relax();
+      continue;
+    }
+    // Say "parked" first, look once more, then sleep: the caller looks at parked_ after it has
+    // published, so one of the two sees the other.
+    const uint32_t wake = wake_.load(std::memory_order_seq_cst);
+    parked_.fetch_add(1, std::memory_order_seq_cst);
+    if (!HasWork() && !stop_.load()) wake_.wait(wake);
+    parked_.fetch_sub(1, std::memory_order_seq_cst);
+    spins = 0;
+  }
+}
+
+}  // namespace bloomery::exec

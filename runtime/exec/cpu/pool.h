@@ -1,0 +1,77 @@
+// A pool of pinned threads that runs a program's steps, one at a time, together with the thread
+// that calls it. Pieces of a step are claimed by an atomic counter; waiting threads spin for a
+// moment, then park. Run takes no lock and allocates nothing. One thread calls; the workers belong
+// to the pool and keep the floating-point environment of the numeric rule.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/memory/host_buffer.h"
+#include "runtime/ops/step.h"
+
+namespace bloomery::exec {
+
+// Physical cores this process may run on, one logical CPU of each; at least one.
+std::vector<int> PhysicalCores();
+
+// A step's failure: the status a task returned, and the lowest row any task named.
+struct StepFailure {
+  bl_status status = BL_OK;
+  int64_t row = -1;
+};
+
+class Pool {
+ public:
+  // `threads` in all, the caller's included; worker i runs on the i-th core where `pin`, or where
+  // the system lets it. Each has `scratch_bytes` of its own. Throws Error(kNoMemory) when threads
+  // or memory cannot be had.
+  Pool(int32_t threads, uint64_t scratch_bytes, bool pin);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  int32_t threads() const { return static_cast<int32_t>(workers_.size()); }
+
+  // Runs all tasks of the step and returns when they are done. A step of one task runs on the
+  // calling thread alone.
+  StepFailure Run(const ops::Step& step);
+
+  // Weight bytes that tasks said they read since the pool began.
+  uint64_t WeightBytesRead() const;
+
+  // Most tasks of a step.
+  static constexpr int32_t kTasksMax = (1 << 20) - 4096;
+
+ private:
+  // On a cache line of its own each: counters are written by every task.
+  struct alignas(64) Slot {
+    ops::Worker worker;
+    memory::HostBuffer scratch;
+  };
+
+  void WorkerLoop(size_t index, int core);
+  void DoTasks(size_t index);
+  void RunTask(size_t index, const ops::Step& step, int32_t task);
+  bool HasWork() const;
+
+  std::vector<std::unique_ptr<Slot>> workers_;  // [0] is the caller's
+  std::vector<std::thread> threads_;
+
+  // generation << 40 | tasks << 20 | next task: one word, so that a late thread can never pair a
+  // task number with another step's task count.
+  alignas(64) std::atomic<uint64_t> ticket_{0};
+  alignas(64) std::atomic<int32_t> done_{0};
+  const ops::Step* step_ = nullptr;  // published by ticket_
+  std::atomic<bl_status> status_{BL_OK};
+  std::atomic<int64_t> failed_row_{-1};
+  alignas(64) std::atomic<int32_t> parked_{0};
+  std::atomic<uint32_t> wake_{0};
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace bloomery::exec

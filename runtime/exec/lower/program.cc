@@ -1,0 +1,53 @@
+#include "runtime/exec/lower/program.h"
+
+namespace bloomery::exec {
+
+std::byte* Binder::Bytes(BufferId buffer) const {
+  const Buffer& home = buffers_[static_cast<size_t>(buffer)];
+  switch (home.home) {
+    case BufferHome::kRowField:
+      // Row fields are inputs: no step writes them.
+      return const_cast<std::byte*>(
+          reinterpret_cast<const std::byte*>(memory_.inputs->field(home.field)));
+    case BufferHome::kLogits:
+      return reinterpret_cast<std::byte*>(memory_.logits);
+    default:
+      return memory_.arena + home.offset;
+  }
+}
+
+const std::byte* Binder::WeightBytes(uint32_t weight) const {
+  const plugin::Weight& described = memory_.description->weights[weight];
+  return memory_.weights->Find(described.tensor) + described.offset;
+}
+
+kernels::WeightRows Binder::WeightRows(uint32_t weight) const {
+  const plugin::Weight& described = memory_.description->weights[weight];
+  kernels::WeightRows rows;
+  rows.format = kernels::FindFormat(static_cast<int>(described.type));
+  rows.data = WeightBytes(weight);
+  rows.k = described.ne[0];
+  rows.row_bytes = kernels::RowBytes(*rows.format, rows.k);
+  return rows;
+}
+
+Program::Program(LoweredGraph lowered, const SeatMemory& memory) : lowered_(std::move(lowered)) {
+  const Binder binder(memory, lowered_.buffers);
+  for (const PendingStep& pending : lowered_.steps) {
+    const graph::Node& node = lowered_.graph.nodes[static_cast<size_t>(pending.node)];
+    steps_.push_back({pending.make(binder), node.op->name, node.layer});
+  }
+  lowered_.steps.clear();
+  for (const ExportedBuffer& exported : lowered_.exports) {
+    exports_.push_back({exported.name, exported.shape, binder.Bytes(exported.buffer)});
+  }
+}
+
+const ExportedValue* Program::Find(std::string_view name) const {
+  for (const ExportedValue& value : exports_) {
+    if (value.name == name) return &value;
+  }
+  return nullptr;
+}
+
+}  // namespace bloomery::exec

@@ -1,0 +1,72 @@
+#include "runtime/exec/pass_inputs.h"
+
+#include <bloomery/graph.h>
+
+#include <cassert>
+
+namespace bloomery::exec {
+
+PassInputs::PassInputs(int32_t rows_max) {
+  const auto n = static_cast<size_t>(rows_max);
+  for (std::vector<int32_t>* array : {&slot_, &index_, &token_, &logit_map_}) array->resize(n, 0);
+  row_class_.resize(n, BL_ROW_TEXT);
+  embed_row_.resize(n, -1);
+  lane_.resize(n, -1);
+  positions_.resize(n * 4, 0);
+  segments_.resize(n);
+  rows_.size = sizeof(rows_);
+  rows_.capacity = rows_max;
+  rows_.live = &live_rows_;
+  rows_.slot = slot_.data();
+  rows_.index = index_.data();
+  // Text rows only: every rope position of a row is its index.
+  for (const int32_t*& position : rows_.pos) position = index_.data();
+  rows_.token = token_.data();
+  rows_.row_class = row_class_.data();
+  rows_.embed_row = embed_row_.data();
+  rows_.lane_in = lane_.data();
+  rows_.lane_out = lane_.data();
+  rows_.segments = segments_.data();
+  rows_.n_segments = &n_segments_;
+}
+
+void PassInputs::Set(std::span<const PassRow> rows) {
+  assert(rows.size() <= slot_.size());
+  live_rows_ = static_cast<int32_t>(rows.size());
+  live_logits_ = 0;
+  n_segments_ = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const PassRow& row = rows[i];
+    slot_[i] = row.slot;
+    index_[i] = row.index;
+    token_[i] = row.token;
+    for (size_t p = 0; p < 4; ++p) positions_[i * 4 + p] = row.index;
+    if (row.logits) {
+      logit_map_[static_cast<size_t>(live_logits_++)] = static_cast<int32_t>(i);
+    }
+    if (i == 0 || rows[i - 1].slot != row.slot) {
+      segments_[static_cast<size_t>(n_segments_++)] = {row.slot, static_cast<int32_t>(i), 0,
+                                                       row.index};
+    }
+    ++segments_[static_cast<size_t>(n_segments_ - 1)].rows;
+  }
+}
+
+const int32_t* PassInputs::field(int32_t row_field) const {
+  switch (row_field) {
+    case BL_FIELD_TOKEN:
+      return token_.data();
+    case BL_FIELD_POS:
+      return positions_.data();
+    case BL_FIELD_INDEX:
+      return index_.data();
+    case BL_FIELD_SLOT:
+      return slot_.data();
+    case BL_FIELD_CLASS:
+      return row_class_.data();
+    default:
+      return embed_row_.data();
+  }
+}
+
+}  // namespace bloomery::exec

@@ -1,0 +1,45 @@
+// The arrays that say which rows a pass has: written before it starts, read by its steps through
+// pointers that never change. Sized once for the largest pass. Padding rows (from the live count to
+// the capacity) are never looked at.
+#pragma once
+
+#include <bloomery/tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/exec/pass.h"
+
+namespace bloomery::exec {
+
+class PassInputs {
+ public:
+  explicit PassInputs(int32_t rows_max);
+  PassInputs(const PassInputs&) = delete;
+  PassInputs& operator=(const PassInputs&) = delete;
+
+  // Takes a checked pass of at most rows_max rows.
+  void Set(std::span<const PassRow> rows);
+
+  const bl_rows& rows() const { return rows_; }
+  const int32_t* live(bl_domain_kind domain) const {
+    return domain == BL_DOMAIN_LOGIT_ROWS ? &live_logits_ : &live_rows_;
+  }
+  // Row of the pass of each logit row.
+  const int32_t* logit_map() const { return logit_map_.data(); }
+  // A row field as the graph's i32 value: [1, rows], for positions [4, rows].
+  const int32_t* field(int32_t row_field) const;
+
+ private:
+  int32_t live_rows_ = 0;
+  int32_t live_logits_ = 0;
+  int32_t n_segments_ = 0;
+  std::vector<int32_t> slot_, index_, token_, row_class_, embed_row_, lane_, logit_map_;
+  std::vector<int32_t> positions_;  // [4, rows]
+  std::vector<bl_segment> segments_;
+  bl_rows rows_{};
+};
+
+}  // namespace bloomery::exec
