@@ -1,0 +1,61 @@
+#include "tests/oracle/seat_fixture.h"
+
+#include <algorithm>
+
+#include "runtime/model/gguf.h"
+
+namespace bloomery::test {
+
+LoadedSeat LoadThroughPlugin(const std::string& model_path, const exec::SeatOptions& options) {
+  LoadedSeat loaded;
+  loaded.model = std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), model_path));
+  const plugin::LoadedPlugin plugin =
+      plugin::LoadPlugin(BLOOMERY_BINARY_DIR "/plugins/qwen3/libqwen3.so");
+  loaded.instance =
+      std::make_unique<plugin::Instance>(plugin, *loaded.model, exec::InstanceOptionsOf(options));
+  loaded.seat = exec::LoadSeat(*loaded.model, *loaded.instance, options);
+  return loaded;
+}
+
+std::string MiniPath() { return BLOOMERY_SOURCE_DIR "/tests/data/mini/qwen3moe/model.gguf"; }
+std::string SeedlingPath() { return BLOOMERY_SOURCE_DIR "/runtime/assets/seedling-Q4_K_M.gguf"; }
+
+std::vector<std::vector<float>> RunAll(exec::PassRunner& runner, std::span<const int32_t> ids,
+                                       int32_t batch, int32_t slot) {
+  std::vector<std::vector<float>> logits;
+  std::vector<exec::PassRow> rows;
+  for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(batch)) {
+    const size_t end = std::min(ids.size(), begin + static_cast<size_t>(batch));
+    rows.clear();
+    for (size_t i = begin; i < end; ++i) {
+      rows.push_back(
+          {.slot = slot, .index = static_cast<int32_t>(i), .token = ids[i], .logits = true});
+    }
+    runner.Run(rows);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const std::span<const float> row = runner.Logits(static_cast<int32_t>(i));
+      logits.emplace_back(row.begin(), row.end());
+    }
+  }
+  return logits;
+}
+
+int32_t Argmax(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+std::vector<int32_t> Greedy(exec::PassRunner& runner, std::vector<float> last_logits,
+                            int32_t length, size_t most) {
+  std::vector<int32_t> ids;
+  while (true) {
+    const int32_t id = Argmax(last_logits);
+    ids.push_back(id);
+    if (id == 0 || id == 2 || ids.size() == most) return ids;
+    const exec::PassRow row = {.slot = 0, .index = length++, .token = id, .logits = true};
+    runner.Run({&row, 1});
+    const std::span<const float> logits = runner.Logits(0);
+    last_logits.assign(logits.begin(), logits.end());
+  }
+}
+
+}  // namespace bloomery::test

@@ -1,0 +1,37 @@
+// A model file served through the qwen3 plugin as it was built: the plugin's binary is loaded from
+// the build tree, so these tests cross the ABI.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/exec/seat.h"
+#include "runtime/model/inventory.h"
+#include "runtime/plugin/instance.h"
+#include "runtime/plugin/library.h"
+
+namespace bloomery::test {
+
+struct LoadedSeat {
+  std::unique_ptr<model::ModelFile> model;
+  std::unique_ptr<plugin::Instance> instance;
+  std::unique_ptr<exec::Seat> seat;
+};
+
+LoadedSeat LoadThroughPlugin(const std::string& model_path, const exec::SeatOptions& options);
+
+std::string MiniPath();      // tests/data/mini/qwen3moe/model.gguf
+std::string SeedlingPath();  // the committed Q4_K_M file
+
+// Logits of every row of `ids`, run in slot `slot` from its present length in batches of `batch`.
+std::vector<std::vector<float>> RunAll(exec::PassRunner& runner, std::span<const int32_t> ids,
+                                       int32_t batch, int32_t slot = 0);
+
+// Argmax continuation after `ids` (already run, last logits given) until id 0 or 2 or `most` ids.
+std::vector<int32_t> Greedy(exec::PassRunner& runner, std::vector<float> last_logits,
+                            int32_t length, size_t most);
+
+int32_t Argmax(std::span<const float> logits);  // the lower id on a tie
+
+}  // namespace bloomery::test
