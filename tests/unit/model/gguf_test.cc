@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/model/gguf_parser.h"
 #include "tests/support/faulty_file.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_files.h"
@@ -184,6 +185,25 @@ TEST(GgufMetadataLimit, CountsEveryByteOfKeysValuesAndNames) {
   EXPECT_EQ(SmallestLimit(file("key", "textt", 1000, "name")), base + 101);
   EXPECT_EQ(SmallestLimit(file("key", "text", 1001, "name")), base + 4);
   EXPECT_EQ(SmallestLimit(file("key", "text", 1000, "namee")), base + 1);
+}
+
+TEST(GgufMetadataLimit, EachStringOfAnArrayCostsItsStoredBytesAndItsPlace) {
+  const auto file = [](size_t strings) {
+    return GgufWriter().AddArray("list", std::vector<std::string>(strings)).Bytes();
+  };
+  EXPECT_EQ(SmallestLimit(file(1001)), SmallestLimit(file(1)) + 1000 * (8 + 8));
+}
+
+TEST(GgufMetadataLimit, BudgetIsUsedToTheLastByteAndNotPastIt) {
+  const auto memory = MakeMemoryFile(kPath, {});
+  const ByteCursor cursor(*memory);
+  MetadataBudget budget(10);
+  budget.Charge(4, cursor);
+  budget.Charge(6, cursor);
+  budget.Charge(0, cursor);
+  EXPECT_EQ(RefusalOf([&] { budget.Charge(1, cursor); }).message,
+            "m.gguf: header at byte 0: metadata takes more than the limit of 10 bytes");
+  EXPECT_EQ(RefusalOf([&] { budget.Charge(UINT64_MAX, cursor); }).kind, ErrorKind::kNoMemory);
 }
 
 TEST(GgufMetadataLimit, NamesTheKeyThatGoesPastIt) {
