@@ -1,16 +1,20 @@
-# bloomery_add_plugin(<seat> SOURCES <file>… MANIFEST <file> [LIBRARIES <target>…])
+# bloomery_add_plugin(<seat> SOURCES <file>… MANIFEST <file> [LIBRARIES <target>…] [OUTPUT <folder>]
+#                     [NO_INSTALL])
 #
 # Adds the target plugin_<seat>: a shared object that exports `bloomery_plugin` alone and needs only the
-# C library, libm and the loader. It lands in ${CMAKE_BINARY_DIR}/plugins/<seat>/lib<seat>.so with its
-# manifest <seat>.json beside it, and installs to plugins/<seat>/. The manifest passes through
+# C library, libm and the loader. It lands in <folder>/<seat>/lib<seat>.so with its manifest <seat>.json
+# beside it, and installs to plugins/<seat>/; the folder is ${CMAKE_BINARY_DIR}/plugins by default. The manifest passes through
 # configure_file, so it may name CMake variables as @NAME@. LIBRARIES are linked in and must be static.
 function(bloomery_add_plugin seat)
-  cmake_parse_arguments(A "" "MANIFEST" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(A "NO_INSTALL" "MANIFEST;OUTPUT" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT A_SOURCES OR NOT A_MANIFEST)
     message(FATAL_ERROR "bloomery_add_plugin(${seat}): SOURCES and MANIFEST are needed")
   endif()
   set(target plugin_${seat})
-  set(folder ${CMAKE_BINARY_DIR}/plugins/${seat})
+  if(NOT A_OUTPUT)
+    set(A_OUTPUT ${CMAKE_BINARY_DIR}/plugins)
+  endif()
+  set(folder ${A_OUTPUT}/${seat})
 
   add_library(${target} MODULE ${A_SOURCES})
   set_target_properties(${target} PROPERTIES
@@ -32,6 +36,8 @@ function(bloomery_add_plugin seat)
   endif()
 
   configure_file(${A_MANIFEST} ${folder}/${seat}.json @ONLY)
-  install(TARGETS ${target} LIBRARY DESTINATION plugins/${seat} COMPONENT plugins)
-  install(FILES ${folder}/${seat}.json DESTINATION plugins/${seat} COMPONENT plugins)
+  if(NOT A_NO_INSTALL)
+    install(TARGETS ${target} LIBRARY DESTINATION plugins/${seat} COMPONENT plugins)
+    install(FILES ${folder}/${seat}.json DESTINATION plugins/${seat} COMPONENT plugins)
+  endif()
 endfunction()

@@ -150,19 +150,27 @@ class PluginCalls {
   }
 };
 
+// The constant table over a plugin class.
+template <class T>
+constexpr bl_plugin PluginTable(const char* name, const char* version) {
+  using Calls = PluginCalls<T>;
+  return {sizeof(bl_plugin),
+          {BL_ABI_MAJOR, BL_ABI_MINOR},
+          name,
+          version,
+          Calls::GetExtension,
+          Calls::Probe,
+          Calls::Create,
+          Calls::Describe,
+          Calls::Destroy};
+}
+
 }  // namespace bloomery::sdk
 
 // Defines the exported symbol. Once a plugin, at namespace scope.
-#define BLOOMERY_PLUGIN(Class, plugin_name, plugin_version)                             \
-  extern "C" {                                                                          \
-  extern BL_EXPORT const bl_plugin bloomery_plugin;                                     \
-  const bl_plugin bloomery_plugin = {sizeof(bl_plugin),                                 \
-                                     {BL_ABI_MAJOR, BL_ABI_MINOR},                      \
-                                     plugin_name,                                       \
-                                     plugin_version,                                    \
-                                     ::bloomery::sdk::PluginCalls<Class>::GetExtension, \
-                                     ::bloomery::sdk::PluginCalls<Class>::Probe,        \
-                                     ::bloomery::sdk::PluginCalls<Class>::Create,       \
-                                     ::bloomery::sdk::PluginCalls<Class>::Describe,     \
-                                     ::bloomery::sdk::PluginCalls<Class>::Destroy};     \
+#define BLOOMERY_PLUGIN(Class, plugin_name, plugin_version)             \
+  extern "C" {                                                          \
+  extern BL_EXPORT const bl_plugin bloomery_plugin;                     \
+  constinit const bl_plugin bloomery_plugin =                           \
+      ::bloomery::sdk::PluginTable<Class>(plugin_name, plugin_version); \
   }
