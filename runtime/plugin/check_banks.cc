@@ -57,7 +57,7 @@ uint32_t FindPart(const Item& item, std::span<const Weight> weights, uint32_t ba
 
 std::vector<Bank> CheckBanks(const CheckContext& context, const bl_seat& seat,
                              std::span<const Weight> weights) {
-  const SizedArray<bl_bank> raw(seat.banks, seat.n_banks, "bank");
+  const SizedArray<bl_bank> raw = Item(context, "seat").Array(seat.banks, seat.n_banks, "bank");
   std::vector<Bank> banks;
   std::set<int32_t> layers;
   for (uint32_t i = 0; i < raw.size(); ++i) {

@@ -89,10 +89,16 @@ class Item {
   }
   Item Part(const std::string& part) const { return {context_, what_ + ", " + part}; }
   const std::string& what() const { return what_; }
+  // An array that belongs to this item; "weight 3, source 0".
+  template <class S>
+  SizedArray<S> Array(const S* items, uint32_t n, const std::string& part) const {
+    return SizedArray<S>(items, n, full() + ", " + part);
+  }
 
  private:
+  std::string full() const { return "plugin '" + std::string(context_.plugin) + "': " + what_; }
   [[noreturn]] void Throw(ErrorKind kind, const std::string& rest) const {
-    throw Error(kind, "plugin '" + std::string(context_.plugin) + "': " + what_ + rest);
+    throw Error(kind, full() + rest);
   }
   static std::string Author() { return " (a fault of the plugin)"; }
 

@@ -13,7 +13,7 @@ constexpr uint32_t kPortsMax = 64;
 std::vector<Port> CheckPorts(const Item& op, const char* side, const bl_port* ports, uint32_t n) {
   op.Require(n <= kPortsMax, side,
              std::to_string(n) + " ports, at most " + std::to_string(kPortsMax));
-  const SizedArray<bl_port> raw(ports, n, op.what() + ", " + side);
+  const SizedArray<bl_port> raw = op.Array(ports, n, side);
   std::vector<Port> out;
   for (uint32_t i = 0; i < raw.size(); ++i) {
     const bl_port port = raw[i];
@@ -71,7 +71,7 @@ void CheckKernel(const Item& item, const bl_kernel& raw, Operator& op) {
 }
 
 void CheckPlanePorts(const Item& item, const bl_op& raw) {
-  const SizedArray<bl_plane_port> planes(raw.planes, raw.n_planes, item.what() + ", plane port");
+  const SizedArray<bl_plane_port> planes = item.Array(raw.planes, raw.n_planes, "plane port");
   for (uint32_t i = 0; i < planes.size(); ++i) {
     const Item part = item.Part("plane port " + std::to_string(i));
     part.Text("name", planes[i].name);
@@ -101,7 +101,7 @@ Operator CheckOperator(const CheckContext& context, const Item& item, const bl_o
   item.Require(raw.infer != nullptr, "infer", "null");
   op.infer = raw.infer;
   op.expand = raw.expand;
-  const SizedArray<bl_kernel> kernels(raw.kernels, raw.n_kernels, item.what() + ", kernel");
+  const SizedArray<bl_kernel> kernels = item.Array(raw.kernels, raw.n_kernels, "kernel");
   for (uint32_t i = 0; i < kernels.size(); ++i) {
     CheckKernel(item.Part("kernel " + std::to_string(i)), kernels[i], op);
   }
@@ -114,7 +114,7 @@ Operator CheckOperator(const CheckContext& context, const Item& item, const bl_o
 }  // namespace
 
 std::vector<Operator> CheckOperators(const CheckContext& context, const bl_seat& seat) {
-  const SizedArray<bl_op> raw(seat.ops, seat.n_ops, "operator");
+  const SizedArray<bl_op> raw = Item(context, "seat").Array(seat.ops, seat.n_ops, "operator");
   std::vector<Operator> operators;
   std::set<std::pair<std::string, uint32_t>> names;
   for (uint32_t i = 0; i < raw.size(); ++i) {

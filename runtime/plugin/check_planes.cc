@@ -66,7 +66,7 @@ void CheckRule(const Item& item, const bl_plane& raw) {
 }  // namespace
 
 std::vector<Plane> CheckPlanes(const CheckContext& context, const bl_seat& seat) {
-  const SizedArray<bl_plane> raw(seat.planes, seat.n_planes, "plane");
+  const SizedArray<bl_plane> raw = Item(context, "seat").Array(seat.planes, seat.n_planes, "plane");
   std::vector<Plane> planes;
   std::set<std::pair<int32_t, std::string>> names;
   for (uint32_t i = 0; i < raw.size(); ++i) {

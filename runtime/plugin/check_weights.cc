@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <utility>
 
-#include "runtime/base/checked.h"
 #include "runtime/plugin/check_context.h"
 #include "runtime/plugin/pattern.h"
 
@@ -36,7 +34,8 @@ class WeightCheck {
   WeightCheck(const CheckContext& context, const bl_seat& seat) : context_(context), seat_(seat) {}
 
   std::vector<Weight> Run() {
-    const SizedArray<bl_weight> raw(seat_.weights, seat_.n_weights, "weight");
+    const SizedArray<bl_weight> raw =
+        Item(context_, "seat").Array(seat_.weights, seat_.n_weights, "weight");
     std::vector<Weight> weights;
     weights.reserve(raw.size());
     for (uint32_t i = 0; i < raw.size(); ++i) {
@@ -80,7 +79,7 @@ class WeightCheck {
   }
 
   static void RefuseAttributes(const Item& item, const bl_weight& raw) {
-    const SizedArray<bl_attr> attrs(raw.attrs, raw.n_attrs, item.what() + ", attribute");
+    const SizedArray<bl_attr> attrs = item.Array(raw.attrs, raw.n_attrs, "attribute");
     if (attrs.size() == 0) return;
     item.NotOffered("attrs", "attribute '" + item.Text("attrs", attrs[0].key) + "'");
   }
@@ -101,7 +100,7 @@ class WeightCheck {
   }
 
   Origin OriginOf(const Item& item, const bl_weight& raw) const {
-    const SizedArray<bl_source> sources(raw.sources, raw.n_sources, item.what() + ", source");
+    const SizedArray<bl_source> sources = item.Array(raw.sources, raw.n_sources, "source");
     if (sources.size() == 0) return {.tensor = NameOf(item, raw.pattern, raw.layer)};
     for (uint32_t i = 0; i < sources.size(); ++i) {
       const Item part = item.Part("source " + std::to_string(i));
@@ -171,10 +170,9 @@ class WeightCheck {
 
   static void CutRows(const Item& item, const Origin& origin, const model::TensorInfo& tensor,
                       Weight& weight) {
-    const uint64_t end =
-        CheckedAdd(origin.row0, origin.rows, ErrorKind::kBadModel, item.what() + ", end of rows");
-    if (tensor.ne[2] != 1 || tensor.ne[3] != 1 || end > tensor.ne[1]) {
-      item.Misfit("rows " + std::to_string(origin.row0) + " … " + std::to_string(end - 1) +
+    const bool matrix = tensor.ne[2] == 1 && tensor.ne[3] == 1;
+    if (!matrix || origin.row0 > tensor.ne[1] || origin.rows > tensor.ne[1] - origin.row0) {
+      item.Misfit(std::to_string(origin.rows) + " rows from row " + std::to_string(origin.row0) +
                   " of tensor '" + tensor.name + "' of shape " + Shape(tensor.ne));
     }
     weight.offset = origin.row0 * tensor.row_bytes();

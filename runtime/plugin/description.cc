@@ -22,7 +22,8 @@ bl_seat CheckSeat(const CheckContext& context, const bl_seat& raw) {
 }
 
 void RefuseTables(const CheckContext& context, const bl_seat& seat) {
-  const SizedArray<bl_table> tables(seat.tables, seat.n_tables, "table");
+  const SizedArray<bl_table> tables =
+      Item(context, "seat").Array(seat.tables, seat.n_tables, "table");
   for (uint32_t i = 0; i < tables.size(); ++i) {
     const Item item(context, "table " + std::to_string(i));
     const bl_table table = tables[i];
@@ -48,7 +49,8 @@ Entry CheckEntry(const Item& item, const bl_entry& raw, const std::string& name)
 }
 
 std::vector<Entry> CheckEntries(const CheckContext& context, const bl_seat& seat) {
-  const SizedArray<bl_entry> raw(seat.entries, seat.n_entries, "entry");
+  const SizedArray<bl_entry> raw =
+      Item(context, "seat").Array(seat.entries, seat.n_entries, "entry");
   std::vector<Entry> entries;
   std::set<std::string> names;
   for (uint32_t i = 0; i < raw.size(); ++i) {

@@ -95,7 +95,8 @@ void HostServices::Log(bl_log_level level, const char* text) const {
 }
 
 void* HostServices::Alloc(uint64_t bytes, uint64_t align) {
-  if (bytes == 0 || !std::has_single_bit(align) || align > kAlignMax) return nullptr;
+  if (bytes == 0 || bytes > uint64_t{PTRDIFF_MAX}) return nullptr;
+  if (!std::has_single_bit(align) || align > kAlignMax) return nullptr;
   const std::lock_guard lock(mutex_);
   if (bytes > bytes_max_ - bytes_) return nullptr;  // bytes_ <= bytes_max_ always
   // aligned_alloc wants a multiple of the alignment, and at least a pointer's.
