@@ -1,0 +1,647 @@
+// The rows. Texts that need a reason give it; a row without `apply` sets nothing.
+#include <charconv>
+#include <cmath>
+
+#include "runtime/base/error.h"
+#include "runtime/base/json.h"
+#include "runtime/serve/flags.h"
+
+namespace bloomery::serve {
+namespace {
+
+using S = ServeSettings;
+using I = FlagInput;
+using enum FlagValue;
+using enum FlagSupport;
+
+std::vector<std::string> SplitList(std::string_view text) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    const std::string_view part = text.substr(0, comma);
+    if (!part.empty()) parts.emplace_back(part);
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+  }
+  return parts;
+}
+
+PlaneType PlaneTypeOf(std::string_view name) {
+  if (name == "f32") return PlaneType::kF32;
+  return name == "q8_0" ? PlaneType::kQ8_0 : PlaneType::kF16;
+}
+
+IsaChoice IsaOf(std::string_view name) {
+  if (name == "scalar") return IsaChoice::kScalar;
+  return name == "avx2" ? IsaChoice::kAvx2 : IsaChoice::kAuto;
+}
+
+Thinking ThinkingOf(std::string_view name) {
+  if (name == "on") return Thinking::kOn;
+  return name == "off" ? Thinking::kOff : Thinking::kAuto;
+}
+
+void SetParallel(S& s, const I& i) {
+  if (i.integer == 0) throw Error(ErrorKind::kUsage, "expected at least 1 slot");
+  s.parallel = i.integer < 0 ? 1 : static_cast<int>(i.integer);
+}
+
+void RequireJinja(const I& i) {
+  if (!i.on) throw Error(ErrorKind::kUsage, "templates are always Jinja here");
+}
+
+// The first breaker given replaces the default ones.
+void AddBreaker(S& s, const I& i) {
+  auto& breakers = s.sampling.dry_sequence_breakers;
+  if (i.first || i.text == "none") breakers.clear();
+  if (i.text != "none") breakers.push_back(i.text);
+}
+
+// "8GiB", "512MiB", "1000000": bytes.
+uint64_t BytesOf(std::string_view text) {
+  struct Unit {
+    std::string_view name;
+    int shift;
+  };
+  static constexpr Unit kUnits[] = {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"", 0}};
+  uint64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+  for (const Unit& u : kUnits) {
+    if (error == std::errc() && unit == u.name && count <= (UINT64_MAX >> u.shift)) {
+      return count << u.shift;
+    }
+  }
+  throw Error(ErrorKind::kUsage, "expected a number of bytes, or one with KiB, MiB or GiB");
+}
+
+// "ID+BIAS" or "ID-BIAS", as llama-server writes it.
+text::LogitBias BiasOf(const std::string& text) {
+  const size_t sign = text.find_first_of("+-", 1);
+  text::LogitBias bias{};
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const bool plus = sign != std::string::npos && text[sign] == '+';
+  if (sign != std::string::npos) {
+    const auto id = std::from_chars(begin, begin + sign, bias.token);
+    const auto value = std::from_chars(begin + sign + (plus ? 1 : 0), end, bias.bias);
+    if (id.ec == std::errc() && id.ptr == begin + sign && value.ec == std::errc() &&
+        value.ptr == end && !std::isnan(bias.bias)) {
+      return bias;
+    }
+  }
+  throw Error(ErrorKind::kUsage, "expected TOKEN+BIAS or TOKEN-BIAS, for example 29871+1.5");
+}
+
+void SetKwargs(S& s, const I& i) {
+  const auto value = ParseJson(i.text, "--chat-template-kwargs", {.kind = ErrorKind::kUsage});
+  if (!value.IsObject()) throw Error(ErrorKind::kUsage, "expected a JSON object");
+  s.chat_template_kwargs = i.text;
+}
+
+void SetSamplers(S& s, const text::SamplerList& list) {
+  if (!list.unknown.empty()) {
+    throw Error(ErrorKind::kUsage, "unknown sampler '" + list.unknown.front() + "'");
+  }
+  s.sampling.samplers = list.stages;
+}
+
+std::vector<std::string> SplitSamplers(std::string_view text) {
+  std::vector<std::string> names;
+  while (!text.empty()) {
+    const size_t mark = text.find(';');
+    names.emplace_back(text.substr(0, mark));
+    text = mark == std::string_view::npos ? std::string_view() : text.substr(mark + 1);
+  }
+  return names;
+}
+
+#define BLOOMERY_SET(statement)  \
+  [](S& s, const I& i) -> bool { \
+    (void)s;                     \
+    (void)i;                     \
+    statement;                   \
+    return true;                 \
+  }
+#define BLOOMERY_ACCEPT_IF(condition) [](S&, const I& i) -> bool { return (condition); }
+
+constexpr std::string_view kNoCard = "there is no card back end in this version";
+constexpr std::string_view kHintOnly = "has no meaning for this engine";
+constexpr std::string_view kLater = "not in this version";
+
+constexpr int64_t kIntMax = INT32_MAX;
+
+// Packed by hand: one field a line, as clang-format would have it, is three times as long.
+// clang-format off
+constexpr Flag kFlags[] = {
+    // ---- General
+    {.group = "General", .names = "-h --help", .value = kSwitch,
+     .help = "Print this help and exit."},
+    {.group = "General", .names = "--version", .value = kSwitch,
+     .help = "Print the version and exit."},
+    {.group = "General", .names = "--help-markdown", .value = kSwitch,
+     .help = "Print the flags as the table of docs/serving.md and exit."},
+    {.group = "General", .names = "--config", .env = "BLOOMERY_CONFIG", .value = kText,
+     .metavar = "FILE",
+     .help = "Read this settings file instead of /etc/bloomery/serve.ini and "
+             "$XDG_CONFIG_HOME/bloomery/serve.ini.", .apply = BLOOMERY_SET({})},
+    {.group = "General", .names = "-v --verbose --log-verbose", .value = kSwitch,
+     .help = "Log everything.", .apply = BLOOMERY_SET(s.log_level = 4)},
+    {.group = "General", .names = "-lv --verbosity --log-verbosity",
+     .env = "LLAMA_ARG_LOG_VERBOSITY", .value = kInteger, .metavar = "N", .fallback = "2", .min = 0,
+     .max = 9, .help = "What is logged: 0 errors, 1 warnings too, 2 and above everything.",
+     .apply = BLOOMERY_SET(s.log_level = static_cast<int>(i.integer))},
+    {.group = "General", .names = "--log-disable", .value = kSwitch, .help = "Log errors only.",
+     .apply = BLOOMERY_SET(s.log_level = 0)},
+    {.group = "General", .names = "--log-file", .env = "LLAMA_ARG_LOG_FILE", .value = kText,
+     .metavar = "FILE", .support = kIgnored, .help = "The log goes to stderr; redirect it."},
+    {.group = "General", .names = "--log-colors", .env = "LLAMA_ARG_LOG_COLORS", .value = kText,
+     .metavar = "WHEN", .support = kIgnored, .help = "The log has no colours."},
+    {.group = "General", .names = "--log-prefix", .negative = "--no-log-prefix",
+     .env = "LLAMA_ARG_LOG_PREFIX", .value = kSwitch, .support = kIgnored,
+     .help = "Log lines always have a prefix."},
+    {.group = "General", .names = "--log-timestamps", .negative = "--no-log-timestamps",
+     .env = "LLAMA_ARG_LOG_TIMESTAMPS", .value = kSwitch, .support = kIgnored,
+     .help = "Log lines always have a time stamp."},
+    {.group = "General", .names = "--log-jsonl", .value = kSwitch, .support = kIgnored,
+     .help = "The log is text."},
+    {.group = "General", .names = "--completion-bash", .value = kSwitch, .support = kRefused,
+     .help = kLater},
+    // ---- Model
+    {.group = "Model", .names = "-m --model", .env = "LLAMA_ARG_MODEL", .value = kText,
+     .metavar = "FILE", .fallback = "the bundled demo model",
+     .help = "The model: a GGUF file, or the first file of a split set.",
+     .apply = BLOOMERY_SET(s.model_path = i.text)},
+    {.group = "Model", .names = "-a --alias", .env = "LLAMA_ARG_ALIAS", .value = kText,
+     .metavar = "NAME,...", .fallback = "the model's name",
+     .help = "Names of the model in the API; the first in sorted order is its id.",
+     .apply = BLOOMERY_SET(s.aliases = SplitList(i.text))},
+    {.group = "Model", .names = "--tags", .env = "LLAMA_ARG_TAGS", .value = kText,
+     .metavar = "TAG,...", .help = "Tags shown by /v1/models.",
+     .apply = BLOOMERY_SET(s.tags = SplitList(i.text))},
+    {.group = "Model", .names = "--plugin-dir", .env = "BLOOMERY_PLUGIN_DIR", .value = kText,
+     .metavar = "DIR", .fallback = "$BLOOMERY_PLUGIN_PATH, then ../plugins beside the program",
+     .repeats = true, .help = "A folder to search for plugins before the others; may be repeated.",
+     .apply = BLOOMERY_SET(s.plugin_dirs.push_back(i.text))},
+    {.group = "Model", .names = "--isa", .env = "BLOOMERY_ISA", .value = kChoice, .metavar = "NAME",
+     .fallback = "auto", .choices = "auto|scalar|avx2",
+     .help = "Which kernels run on the CPU. Every choice gives the same bits.",
+     .apply = BLOOMERY_SET(s.isa = IsaOf(i.text))},
+    {.group = "Model", .names = "--host-budget", .env = "BLOOMERY_HOST_BUDGET", .value = kText,
+     .metavar = "BYTES", .fallback = "what the machine has",
+     .help = "Host memory the server may plan with: bytes, or a number with KiB, MiB or GiB.",
+     .apply = BLOOMERY_SET(s.host_budget_bytes = BytesOf(i.text))},
+    {.group = "Model", .names = "--mmap", .negative = "--no-mmap", .env = "LLAMA_ARG_MMAP",
+     .value = kSwitch, .fallback = "on", .help = "Map the model's file where that saves a copy.",
+     .apply = BLOOMERY_SET(s.map_files = i.on)},
+    {.group = "Model", .names = "-lm --load-mode", .env = "LLAMA_ARG_LOAD_MODE", .value = kChoice,
+     .metavar = "MODE", .fallback = "auto", .choices = "auto|none|mmap|mlock|mmap+mlock|dio",
+     .help = "How weights are read: auto and mmap map the file, none and dio read it; locking is "
+             "left to the system.",
+     .apply = BLOOMERY_SET(s.map_files = i.text != "none" && i.text != "dio")},
+    {.group = "Model", .names = "--mlock", .env = "LLAMA_ARG_MLOCK", .value = kSwitch,
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Model", .names = "-lzm --lazy-mode", .env = "LLAMA_ARG_LAZY_MODE", .value = kText,
+     .metavar = "MODE", .support = kIgnored, .help = kHintOnly},
+    {.group = "Model", .names = "--check-tensors", .value = kSwitch, .support = kIgnored,
+     .help = "Files are always checked."},
+    {.group = "Model", .names = "-hf -hfr --hf-repo --hf", .env = "LLAMA_ARG_HF_REPO",
+     .value = kText, .metavar = "REPO[:QUANT]", .support = kRefused,
+     .help = "Downloads are not in this version; give the file with -m."},
+    {.group = "Model", .names = "-hff --hf-file", .env = "LLAMA_ARG_HF_FILE", .value = kText,
+     .metavar = "FILE", .support = kRefused,
+     .help = "Downloads are not in this version; give the file with -m."},
+    {.group = "Model", .names = "-hft --hf-token", .value = kText, .metavar = "TOKEN",
+     .support = kRefused, .help = "Downloads are not in this version; give the file with -m."},
+    {.group = "Model", .names = "--offline", .env = "LLAMA_ARG_OFFLINE", .value = kSwitch,
+     .support = kIgnored, .help = "Nothing is fetched from the network in this version."},
+    {.group = "Model", .names = "-cl --cache-list", .value = kSwitch, .support = kRefused,
+     .help = "Downloads are not in this version; give the file with -m."},
+    {.group = "Model", .names = "-mu --model-url", .env = "LLAMA_ARG_MODEL_URL", .value = kText,
+     .metavar = "URL", .support = kRefused,
+     .help = "The server fetches no plain URLs; give the file with -m."},
+    {.group = "Model", .names = "-dr --docker-repo", .env = "LLAMA_ARG_DOCKER_REPO", .value = kText,
+     .metavar = "REPO", .support = kRefused, .help = "The server fetches from no Docker registry."},
+    {.group = "Model", .names = "--override-kv", .value = kText, .metavar = "KEY=TYPE:VALUE",
+     .support = kRefused, .help = "A model's metadata is taken as it is."},
+    {.group = "Model", .names = "--lora", .value = kText, .metavar = "FILE", .support = kRefused,
+     .help = "Adapters are not supported."},
+    {.group = "Model", .names = "--lora-scaled", .value = kText, .metavar = "FILE",
+     .support = kRefused, .help = "Adapters are not supported."},
+    {.group = "Model", .names = "--lora-init-without-apply", .value = kSwitch, .support = kRefused,
+     .help = "Adapters are not supported."},
+    {.group = "Model", .names = "--control-vector", .value = kText, .metavar = "FILE",
+     .support = kRefused, .help = "Control vectors are not supported."},
+    {.group = "Model", .names = "--control-vector-scaled", .value = kText, .metavar = "FILE",
+     .support = kRefused, .help = "Control vectors are not supported."},
+    {.group = "Model", .names = "-mm --mmproj", .env = "LLAMA_ARG_MMPROJ", .value = kText,
+     .metavar = "FILE", .support = kRefused, .help = "Images are not in this version."},
+    {.group = "Model", .names = "-mmu --mmproj-url", .env = "LLAMA_ARG_MMPROJ_URL", .value = kText,
+     .metavar = "URL", .support = kRefused, .help = "Images are not in this version."},
+    {.group = "Model", .names = "--mmproj-auto", .negative = "--no-mmproj",
+     .env = "LLAMA_ARG_MMPROJ_AUTO", .value = kSwitch, .support = kIgnored,
+     .help = "Images are not in this version.", .apply = BLOOMERY_ACCEPT_IF(!i.on)},
+    {.group = "Model", .names = "-md --model-draft --spec-draft-model",
+     .env = "LLAMA_ARG_SPEC_DRAFT_MODEL", .value = kText, .metavar = "FILE", .support = kRefused,
+     .help = "Draft models are not in this version."},
+    {.group = "Model", .names = "--rope-scaling", .env = "LLAMA_ARG_ROPE_SCALING_TYPE",
+     .value = kText, .metavar = "TYPE", .support = kRefused,
+     .help = "Positions are scaled as the model's file says."},
+    {.group = "Model", .names = "--rope-scale", .env = "LLAMA_ARG_ROPE_SCALE", .value = kReal,
+     .metavar = "N", .support = kRefused, .help = "Positions are scaled as the model's file says."},
+    {.group = "Model", .names = "--rope-freq-base", .env = "LLAMA_ARG_ROPE_FREQ_BASE",
+     .value = kReal, .metavar = "N", .support = kRefused,
+     .help = "Positions are scaled as the model's file says."},
+    {.group = "Model", .names = "--rope-freq-scale", .env = "LLAMA_ARG_ROPE_FREQ_SCALE",
+     .value = kReal, .metavar = "N", .support = kRefused,
+     .help = "Positions are scaled as the model's file says."},
+    // ---- Network
+    {.group = "Network", .names = "--host", .env = "LLAMA_ARG_HOST", .value = kText,
+     .metavar = "HOST,...", .fallback = "127.0.0.1",
+     .help = "Addresses to listen on; a name ending in .sock is a UNIX socket.",
+     .apply = BLOOMERY_SET(s.hosts = SplitList(i.text))},
+    {.group = "Network", .names = "--port", .env = "LLAMA_ARG_PORT", .value = kInteger,
+     .metavar = "N", .fallback = "8080", .min = 0, .max = 65535,
+     .help = "Port to listen on; 0 takes any free one, which is printed.",
+     .apply = BLOOMERY_SET(s.port = static_cast<int>(i.integer))},
+    {.group = "Network", .names = "--reuse-port", .env = "LLAMA_ARG_REUSE_PORT", .value = kSwitch,
+     .fallback = "off", .help = "Let several servers share the port.",
+     .apply = BLOOMERY_SET(s.reuse_port = i.on)},
+    {.group = "Network", .names = "--api-prefix", .env = "LLAMA_ARG_API_PREFIX", .value = kText,
+     .metavar = "PATH", .help = "Put this in front of every route.",
+     .apply = BLOOMERY_SET(s.api_prefix = i.text)},
+    {.group = "Network", .names = "--api-key", .env = "LLAMA_API_KEY", .value = kText,
+     .metavar = "KEY,...", .fallback = "none",
+     .help = "Keys a client must send as a Bearer token or X-Api-Key. Without one nobody is asked.",
+     .apply = BLOOMERY_SET(s.api_keys = SplitList(i.text))},
+    {.group = "Network", .names = "--api-key-file", .env = "LLAMA_ARG_API_KEY_FILE", .value = kText,
+     .metavar = "FILE", .fallback = "none",
+     .help = "Further keys, one a line; empty lines and lines with # are skipped.",
+     .apply = BLOOMERY_SET(s.api_key_file = i.text)},
+    {.group = "Network", .names = "--cors-origins", .env = "LLAMA_ARG_CORS_ORIGINS", .value = kText,
+     .metavar = "ORIGINS", .fallback = "*",
+     .help = "Access-Control-Allow-Origin: * echoes any origin, localhost echoes this machine's, "
+             "anything else is sent as it is.", .apply = BLOOMERY_SET(s.cors_origins = i.text)},
+    {.group = "Network", .names = "--cors-methods", .env = "LLAMA_ARG_CORS_METHODS", .value = kText,
+     .metavar = "LIST", .fallback = "GET, POST, DELETE, OPTIONS",
+     .help = "Access-Control-Allow-Methods.", .apply = BLOOMERY_SET(s.cors_methods = i.text)},
+    {.group = "Network", .names = "--cors-headers", .env = "LLAMA_ARG_CORS_HEADERS", .value = kText,
+     .metavar = "LIST", .fallback = "*", .help = "Access-Control-Allow-Headers.",
+     .apply = BLOOMERY_SET(s.cors_headers = i.text)},
+    {.group = "Network", .names = "--cors-credentials", .negative = "--no-cors-credentials",
+     .env = "LLAMA_ARG_CORS_CREDENTIALS", .value = kSwitch, .fallback = "on",
+     .help = "Access-Control-Allow-Credentials.", .apply = BLOOMERY_SET(s.cors_credentials = i.on)},
+    {.group = "Network", .names = "-to --timeout", .env = "LLAMA_ARG_TIMEOUT", .value = kInteger,
+     .metavar = "SECONDS", .fallback = "3600", .min = 1, .max = 86400,
+     .help = "How long one write to a client may take.",
+     .apply = BLOOMERY_SET(s.timeout_s = static_cast<int>(i.integer))},
+    {.group = "Network", .names = "--threads-http", .env = "LLAMA_ARG_THREADS_HTTP",
+     .value = kInteger, .metavar = "N", .fallback = "-1 (automatic)", .min = -1, .max = 64,
+     .help = "Threads that answer HTTP.",
+     .apply = BLOOMERY_SET(s.http_threads = i.integer > 0 ? static_cast<int>(i.integer) : 0)},
+    {.group = "Network", .names = "--sse-ping-interval", .env = "LLAMA_ARG_SSE_PING_INTERVAL",
+     .value = kInteger, .metavar = "SECONDS", .fallback = "30", .min = -1, .max = 86400,
+     .help = "A silent stream gets a comment this often; -1 turns it off.",
+     .apply = BLOOMERY_SET(s.sse_ping_s = static_cast<int>(i.integer))},
+    {.group = "Network", .names = "--slots", .negative = "--no-slots",
+     .env = "LLAMA_ARG_ENDPOINT_SLOTS", .value = kSwitch, .fallback = "on",
+     .help = "Answer /slots.", .apply = BLOOMERY_SET(s.slots_route = i.on)},
+    {.group = "Network", .names = "--props", .env = "LLAMA_ARG_ENDPOINT_PROPS", .value = kSwitch,
+     .fallback = "off", .help = "Accept POST /props.",
+     .apply = BLOOMERY_SET(s.props_writable = i.on)},
+    {.group = "Network", .names = "--metrics", .env = "LLAMA_ARG_ENDPOINT_METRICS",
+     .value = kSwitch, .support = kIgnored,
+     .help = "/metrics is not in this version; it answers 501."},
+    {.group = "Network", .names = "--slot-save-path", .value = kText, .metavar = "DIR",
+     .support = kRefused, .help = "Saving slots is not in this version."},
+    {.group = "Network", .names = "--media-path", .value = kText, .metavar = "DIR",
+     .support = kRefused, .help = "The server opens no local media files."},
+    {.group = "Network", .names = "--path", .env = "LLAMA_ARG_STATIC_PATH", .value = kText,
+     .metavar = "DIR", .support = kRefused, .help = "The server serves no static files."},
+    {.group = "Network", .names = "--ssl-key-file", .env = "LLAMA_ARG_SSL_KEY_FILE", .value = kText,
+     .metavar = "FILE", .support = kRefused, .help = "TLS is not built in; put a proxy in front."},
+    {.group = "Network", .names = "--ssl-cert-file", .env = "LLAMA_ARG_SSL_CERT_FILE",
+     .value = kText, .metavar = "FILE", .support = kRefused,
+     .help = "TLS is not built in; put a proxy in front."},
+    {.group = "Network", .names = "--ui --webui", .negative = "--no-ui --no-webui",
+     .env = "LLAMA_ARG_UI", .value = kSwitch, .support = kIgnored,
+     .help = "There is no web page in this version.", .apply = BLOOMERY_ACCEPT_IF(!i.on)},
+    {.group = "Network", .names = "--tools", .value = kText, .metavar = "LIST", .support = kRefused,
+     .help = "The server runs no tools of its own."},
+    {.group = "Network", .names = "--embedding --embeddings", .env = "LLAMA_ARG_EMBEDDINGS",
+     .value = kSwitch, .support = kRefused, .help = "Embeddings are not supported."},
+    {.group = "Network", .names = "--rerank --reranking", .env = "LLAMA_ARG_RERANKING",
+     .value = kSwitch, .support = kRefused, .help = "Reranking is not supported."},
+    {.group = "Network", .names = "--pooling", .env = "LLAMA_ARG_POOLING", .value = kText,
+     .metavar = "TYPE", .support = kRefused, .help = "Embeddings are not supported."},
+    // ---- Engine
+    {.group = "Engine", .names = "-c --ctx-size --ctx", .env = "LLAMA_ARG_CTX_SIZE",
+     .value = kInteger, .metavar = "N", .fallback = "0 (as trained)", .min = 0, .max = kIntMax,
+     .help = "Context over all slots, in tokens; each slot gets an equal part.",
+     .apply = BLOOMERY_SET(s.context = static_cast<int>(i.integer))},
+    {.group = "Engine", .names = "-np --parallel", .env = "LLAMA_ARG_N_PARALLEL", .value = kInteger,
+     .metavar = "N", .fallback = "1", .min = -1, .max = 64,
+     .help = "Slots: requests that run at the same time. -1 is the default.",
+     .apply = BLOOMERY_SET(SetParallel(s, i))},
+    {.group = "Engine", .names = "-b --batch-size", .env = "LLAMA_ARG_BATCH", .value = kInteger,
+     .metavar = "N", .fallback = "2048", .min = 1, .max = 1 << 20,
+     .help = "Prompt tokens between two decode passes.",
+     .apply = BLOOMERY_SET(s.batch = static_cast<int>(i.integer))},
+    {.group = "Engine", .names = "-ub --ubatch-size", .env = "LLAMA_ARG_UBATCH", .value = kInteger,
+     .metavar = "N", .fallback = "512", .min = 1, .max = 1 << 16, .help = "Rows of one pass.",
+     .apply = BLOOMERY_SET(s.ubatch = static_cast<int>(i.integer))},
+    {.group = "Engine", .names = "-t --threads", .env = "LLAMA_ARG_THREADS", .value = kInteger,
+     .metavar = "N", .fallback = "-1 (one a core)", .min = -1, .max = 1024,
+     .help = "Threads that compute.",
+     .apply = BLOOMERY_SET(s.threads = i.integer > 0 ? static_cast<int>(i.integer) : 0)},
+    {.group = "Engine", .names = "-tb --threads-batch", .env = "LLAMA_ARG_THREADS_BATCH",
+     .value = kInteger, .metavar = "N", .min = -1, .max = 1024, .support = kIgnored,
+     .help = "One pool computes prompts and answers: -t sets it.",
+     .apply = BLOOMERY_ACCEPT_IF(i.integer <= 0)},
+    {.group = "Engine", .names = "-ctk --cache-type-k", .env = "LLAMA_ARG_CACHE_TYPE_K",
+     .value = kChoice, .metavar = "TYPE", .fallback = "f16", .choices = "f32|f16|q8_0",
+     .help = "Type of the key planes.", .apply = BLOOMERY_SET(s.type_k = PlaneTypeOf(i.text))},
+    {.group = "Engine", .names = "-ctv --cache-type-v", .env = "LLAMA_ARG_CACHE_TYPE_V",
+     .value = kChoice, .metavar = "TYPE", .fallback = "f16", .choices = "f32|f16|q8_0",
+     .help = "Type of the value planes.", .apply = BLOOMERY_SET(s.type_v = PlaneTypeOf(i.text))},
+    {.group = "Engine", .names = "--cache-prompt", .negative = "--no-cache-prompt",
+     .env = "LLAMA_ARG_CACHE_PROMPT", .value = kSwitch, .fallback = "on",
+     .help = "Keep the prefix a slot shares with the next request.",
+     .apply = BLOOMERY_SET(s.cache_prompt = i.on)},
+    {.group = "Engine", .names = "--cache-reuse", .env = "LLAMA_ARG_CACHE_REUSE", .value = kInteger,
+     .metavar = "N", .support = kIgnored, .help = "A state is never moved to other positions.",
+     .apply = BLOOMERY_ACCEPT_IF(i.integer == 0)},
+    {.group = "Engine", .names = "-cram --cache-ram", .env = "LLAMA_ARG_CACHE_RAM",
+     .value = kInteger, .metavar = "MiB", .support = kIgnored,
+     .help = "The prompt cache beyond the slots is not in this version.",
+     .apply = BLOOMERY_ACCEPT_IF(i.integer == 0)},
+    {.group = "Engine", .names = "--cache-idle-slots", .negative = "--no-cache-idle-slots",
+     .env = "LLAMA_ARG_CACHE_IDLE_SLOTS", .value = kSwitch, .support = kIgnored,
+     .help = "The prompt cache beyond the slots is not in this version.",
+     .apply = BLOOMERY_ACCEPT_IF(!i.on)},
+    {.group = "Engine", .names = "-ctxcp --ctx-checkpoints", .env = "LLAMA_ARG_CTX_CHECKPOINTS",
+     .value = kInteger, .metavar = "N", .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "-cms --checkpoint-min-step",
+     .env = "LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT", .value = kInteger, .metavar = "N",
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "-cb --cont-batching", .negative = "-nocb --no-cont-batching",
+     .env = "LLAMA_ARG_CONT_BATCHING", .value = kSwitch, .support = kIgnored,
+     .help = "Slots are always batched together.", .apply = BLOOMERY_ACCEPT_IF(i.on)},
+    {.group = "Engine", .names = "-kvu --kv-unified", .negative = "-no-kvu --no-kv-unified",
+     .env = "LLAMA_ARG_KV_UNIFIED", .value = kSwitch, .support = kIgnored,
+     .help = "Each slot has its own part of the context.", .apply = BLOOMERY_ACCEPT_IF(!i.on)},
+    {.group = "Engine", .names = "--kv-unified-per-slot", .env = "LLAMA_ARG_KV_UNIFIED_PER_SLOT",
+     .value = kInteger, .metavar = "N", .support = kIgnored,
+     .help = "Each slot has its own part of the context."},
+    {.group = "Engine", .names = "--context-shift", .negative = "--no-context-shift",
+     .env = "LLAMA_ARG_CONTEXT_SHIFT", .value = kSwitch, .support = kRefused,
+     .help = "A full context ends the answer; it is never shifted.",
+     .apply = BLOOMERY_ACCEPT_IF(!i.on)},
+    {.group = "Engine", .names = "--keep", .value = kInteger, .metavar = "N", .support = kIgnored,
+     .help = "A full context ends the answer; it is never shifted.",
+     .apply = BLOOMERY_ACCEPT_IF(i.integer == 0)},
+    {.group = "Engine", .names = "-sps --slot-prompt-similarity", .value = kReal, .metavar = "F",
+     .support = kIgnored, .help = "A request takes the free slot with the longest common prefix."},
+    {.group = "Engine", .names = "--sleep-idle-seconds", .value = kInteger, .metavar = "N",
+     .support = kIgnored, .help = kHintOnly, .apply = BLOOMERY_ACCEPT_IF(i.integer < 0)},
+    {.group = "Engine", .names = "--warmup", .negative = "--no-warmup", .value = kSwitch,
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "-fa --flash-attn", .env = "LLAMA_ARG_FLASH_ATTN",
+     .value = kChoice, .metavar = "WHEN", .choices = "on|off|auto", .support = kIgnored,
+     .help = "There is one form of attention.", .apply = BLOOMERY_ACCEPT_IF(i.text == "auto")},
+    {.group = "Engine", .names = "--swa-full", .env = "LLAMA_ARG_SWA_FULL", .value = kSwitch,
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "-C --cpu-mask", .value = kText, .metavar = "MASK",
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "-Cr --cpu-range", .value = kText, .metavar = "RANGE",
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "--cpu-strict", .value = kText, .metavar = "0|1",
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "--prio", .value = kInteger, .metavar = "N", .support = kIgnored,
+     .help = kHintOnly},
+    {.group = "Engine", .names = "--poll", .value = kInteger, .metavar = "N", .support = kIgnored,
+     .help = kHintOnly},
+    {.group = "Engine", .names = "--numa", .env = "LLAMA_ARG_NUMA", .value = kText,
+     .metavar = "TYPE", .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "--repack", .negative = "-nr --no-repack",
+     .env = "LLAMA_ARG_REPACK", .value = kSwitch, .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "--no-host", .env = "LLAMA_ARG_NO_HOST", .value = kSwitch,
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "--op-offload", .negative = "--no-op-offload", .value = kSwitch,
+     .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-dt --defrag-thold", .env = "LLAMA_ARG_DEFRAG_THOLD",
+     .value = kReal, .metavar = "N", .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "-ngl --gpu-layers --n-gpu-layers",
+     .env = "LLAMA_ARG_N_GPU_LAYERS", .value = kText, .metavar = "N", .support = kIgnored,
+     .help = kNoCard, .apply = BLOOMERY_ACCEPT_IF(i.text == "0" || i.text == "auto")},
+    {.group = "Engine", .names = "-dev --device", .env = "LLAMA_ARG_DEVICE", .value = kText,
+     .metavar = "LIST", .support = kIgnored, .help = kNoCard,
+     .apply = BLOOMERY_ACCEPT_IF(i.text == "none")},
+    {.group = "Engine", .names = "--list-devices", .value = kSwitch, .support = kRefused,
+     .help = kNoCard},
+    {.group = "Engine", .names = "-mg --main-gpu", .env = "LLAMA_ARG_MAIN_GPU", .value = kInteger,
+     .metavar = "N", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-sm --split-mode", .env = "LLAMA_ARG_SPLIT_MODE", .value = kText,
+     .metavar = "MODE", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-ts --tensor-split", .env = "LLAMA_ARG_TENSOR_SPLIT",
+     .value = kText, .metavar = "LIST", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-ot --override-tensor", .env = "LLAMA_ARG_OVERRIDE_TENSOR",
+     .value = kText, .metavar = "LIST", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-cmoe --cpu-moe", .env = "LLAMA_ARG_CPU_MOE", .value = kSwitch,
+     .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-ncmoe --n-cpu-moe", .env = "LLAMA_ARG_N_CPU_MOE",
+     .value = kInteger, .metavar = "N", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-fit --fit", .env = "LLAMA_ARG_FIT", .value = kChoice,
+     .metavar = "WHEN", .choices = "on|off", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-fitt --fit-target", .env = "LLAMA_ARG_FIT_TARGET",
+     .value = kText, .metavar = "LIST", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-fitc --fit-ctx", .env = "LLAMA_ARG_FIT_CTX", .value = kInteger,
+     .metavar = "N", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-kvo --kv-offload", .negative = "-nkvo --no-kv-offload",
+     .env = "LLAMA_ARG_KV_OFFLOAD", .value = kSwitch, .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "--rpc", .env = "LLAMA_ARG_RPC", .value = kText,
+     .metavar = "SERVERS", .support = kRefused,
+     .help = "The server does not compute on other machines."},
+    // ---- Chat
+    {.group = "Chat", .names = "--jinja", .negative = "--no-jinja", .env = "LLAMA_ARG_JINJA",
+     .value = kSwitch, .fallback = "on",
+     .help = "Templates are always Jinja; --no-jinja is refused.",
+     .apply = BLOOMERY_SET(RequireJinja(i))},
+    {.group = "Chat", .names = "--chat-template", .env = "LLAMA_ARG_CHAT_TEMPLATE", .value = kText,
+     .metavar = "TEXT", .fallback = "the model's", .help = "The chat template itself, as Jinja.",
+     .apply = BLOOMERY_SET(s.chat_template = i.text)},
+    {.group = "Chat", .names = "--chat-template-file", .env = "LLAMA_ARG_CHAT_TEMPLATE_FILE",
+     .value = kText, .metavar = "FILE", .fallback = "the model's",
+     .help = "A file with the chat template.",
+     .apply = BLOOMERY_SET(s.chat_template_file = i.text)},
+    {.group = "Chat", .names = "--chat-template-kwargs", .env = "LLAMA_ARG_CHAT_TEMPLATE_KWARGS",
+     .value = kText, .metavar = "JSON", .fallback = "{}",
+     .help = "Variables for the template; a request's own win.",
+     .apply = BLOOMERY_SET(SetKwargs(s, i))},
+    {.group = "Chat", .names = "--reasoning-format", .env = "LLAMA_ARG_THINK", .value = kChoice,
+     .metavar = "NAME", .fallback = "auto", .choices = "auto|none|deepseek|deepseek-legacy",
+     .help = "Where the think span goes: none leaves it in the content, deepseek and auto move "
+             "it to reasoning_content, deepseek-legacy does both.",
+     .apply = BLOOMERY_SET(s.reasoning_format = i.text)},
+    {.group = "Chat", .names = "-rea --reasoning", .env = "LLAMA_ARG_REASONING", .value = kChoice,
+     .metavar = "WHEN", .fallback = "auto", .choices = "on|off|auto",
+     .help = "Whether templates are asked to think.",
+     .apply = BLOOMERY_SET(s.thinking = ThinkingOf(i.text))},
+    {.group = "Chat", .names = "--reasoning-effort", .env = "LLAMA_ARG_REASONING_EFFORT",
+     .value = kText, .metavar = "LEVEL", .fallback = "the template's",
+     .help = "Passed to the template; none turns thinking off.",
+     .apply = BLOOMERY_SET(s.reasoning_effort = i.text == "default" ? "" : i.text)},
+    {.group = "Chat", .names = "--reasoning-budget", .env = "LLAMA_ARG_THINK_BUDGET",
+     .value = kInteger, .metavar = "N", .min = -1, .max = kIntMax, .support = kRefused,
+     .help = "Reasoning budgets are not in this version; -1 is accepted.",
+     .apply = BLOOMERY_ACCEPT_IF(i.integer == -1)},
+    {.group = "Chat", .names = "--reasoning-budget-message",
+     .env = "LLAMA_ARG_THINK_BUDGET_MESSAGE", .value = kText, .metavar = "TEXT",
+     .support = kRefused, .help = "Reasoning budgets are not in this version."},
+    {.group = "Chat", .names = "--prefill-assistant", .negative = "--no-prefill-assistant",
+     .env = "LLAMA_ARG_PREFILL_ASSISTANT", .value = kSwitch, .fallback = "on",
+     .help = "Continue a trailing assistant message.",
+     .apply = BLOOMERY_SET(s.prefill_assistant = i.on)},
+    {.group = "Chat", .names = "--skip-chat-parsing", .negative = "--no-skip-chat-parsing",
+     .env = "LLAMA_ARG_SKIP_CHAT_PARSING", .value = kSwitch, .fallback = "off",
+     .help = "Leave the whole answer in the content.",
+     .apply = BLOOMERY_SET(if (i.on) s.reasoning_format = "none")},
+    // ---- Requests
+    {.group = "Requests", .names = "-n --predict --n-predict", .env = "LLAMA_ARG_N_PREDICT",
+     .value = kInteger, .metavar = "N", .fallback = "-1", .min = -1, .max = kIntMax,
+     .help = "Tokens an answer may have where the request says nothing; -1: no limit.",
+     .apply = BLOOMERY_SET(s.n_predict = static_cast<int>(i.integer))},
+    {.group = "Requests", .names = "-r --reverse-prompt", .value = kText, .metavar = "TEXT",
+     .fallback = "none", .repeats = true,
+     .help = "A stop string where the request gives none; may be repeated.",
+     .apply = BLOOMERY_SET(s.stop.push_back(i.text))},
+    {.group = "Requests", .names = "-sp --special", .env = "LLAMA_ARG_SPECIAL", .value = kSwitch,
+     .fallback = "off", .help = "Print control tokens in answers.",
+     .apply = BLOOMERY_SET(s.special = i.on)},
+    {.group = "Requests", .names = "-e --escape", .negative = "--no-escape", .value = kSwitch,
+     .fallback = "on",
+     .help = "Process \\n, \\t and relatives in stop strings and DRY breakers given here.",
+     .apply = BLOOMERY_SET(s.escape = i.on)},
+    {.group = "Requests", .names = "-s --seed", .env = "LLAMA_ARG_SEED", .value = kInteger,
+     .metavar = "N", .fallback = "-1 (random)", .min = -1, .max = UINT32_MAX,
+     .help = "Seed of requests that give none.",
+     .apply = BLOOMERY_SET(s.sampling.seed = static_cast<uint32_t>(i.integer))},
+    {.group = "Requests", .names = "--samplers", .env = "LLAMA_ARG_SAMPLERS", .value = kText,
+     .metavar = "NAMES",
+     .fallback = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature",
+     .help = "The chain, names separated by semicolons.",
+     .apply = BLOOMERY_SET(SetSamplers(s, text::ParseSamplerNames(SplitSamplers(i.text))))},
+    {.group = "Requests", .names = "--sampling-seq --sampler-seq", .value = kText,
+     .metavar = "LETTERS", .fallback = "edskypmxt", .help = "The chain as letters.",
+     .apply = BLOOMERY_SET(SetSamplers(s, text::ParseSamplerLetters(i.text)))},
+    {.group = "Requests", .names = "--temp --temperature", .env = "LLAMA_ARG_TEMP", .value = kReal,
+     .metavar = "N", .fallback = "0.8", .help = "Temperature; 0 is greedy.",
+     .apply = BLOOMERY_SET(s.sampling.temperature = i.real)},
+    {.group = "Requests", .names = "--top-k", .env = "LLAMA_ARG_TOP_K", .value = kInteger,
+     .metavar = "N", .fallback = "40", .help = "Keep the k best; 0 keeps all.",
+     .apply = BLOOMERY_SET(s.sampling.top_k = i.integer)},
+    {.group = "Requests", .names = "--top-p", .env = "LLAMA_ARG_TOP_P", .value = kReal,
+     .metavar = "N", .fallback = "0.95", .help = "Keep the best that hold this mass; 1 keeps all.",
+     .apply = BLOOMERY_SET(s.sampling.top_p = i.real)},
+    {.group = "Requests", .names = "--min-p", .env = "LLAMA_ARG_MIN_P", .value = kReal,
+     .metavar = "N", .fallback = "0.05",
+     .help = "Keep what has at least this part of the best's probability; 0 keeps all.",
+     .apply = BLOOMERY_SET(s.sampling.min_p = i.real)},
+    {.group = "Requests", .names = "--top-nsigma --top-n-sigma", .env = "LLAMA_ARG_TOP_N_SIGMA",
+     .value = kReal, .metavar = "N", .fallback = "-1 (off)",
+     .help = "Keep logits within this many deviations of the best.",
+     .apply = BLOOMERY_SET(s.sampling.top_n_sigma = i.real)},
+    {.group = "Requests", .names = "--xtc-probability", .env = "LLAMA_ARG_XTC_PROBABILITY",
+     .value = kReal, .metavar = "N", .fallback = "0 (off)",
+     .help = "Chance of excluding the top choices.",
+     .apply = BLOOMERY_SET(s.sampling.xtc_probability = i.real)},
+    {.group = "Requests", .names = "--xtc-threshold", .env = "LLAMA_ARG_XTC_THRESHOLD",
+     .value = kReal, .metavar = "N", .fallback = "0.1",
+     .help = "What counts as a top choice for XTC.",
+     .apply = BLOOMERY_SET(s.sampling.xtc_threshold = i.real)},
+    {.group = "Requests", .names = "--typical --typical-p", .env = "LLAMA_ARG_TYPICAL_P",
+     .value = kReal, .metavar = "N", .fallback = "1 (off)", .help = "Locally typical sampling.",
+     .apply = BLOOMERY_SET(s.sampling.typical_p = i.real)},
+    {.group = "Requests", .names = "--repeat-last-n", .env = "LLAMA_ARG_REPEAT_LAST_N",
+     .value = kInteger, .metavar = "N", .fallback = "64",
+     .help = "Tokens that penalties look at; 0 turns them off.",
+     .apply = BLOOMERY_SET(s.sampling.repeat_last_n = i.integer)},
+    {.group = "Requests", .names = "--repeat-penalty", .env = "LLAMA_ARG_REPEAT_PENALTY",
+     .value = kReal, .metavar = "N", .fallback = "1 (off)", .help = "Penalty on repeated tokens.",
+     .apply = BLOOMERY_SET(s.sampling.repeat_penalty = i.real)},
+    {.group = "Requests", .names = "--presence-penalty", .env = "LLAMA_ARG_PRESENCE_PENALTY",
+     .value = kReal, .metavar = "N", .fallback = "0 (off)",
+     .help = "Subtracted once from tokens that occurred.",
+     .apply = BLOOMERY_SET(s.sampling.presence_penalty = i.real)},
+    {.group = "Requests", .names = "--frequency-penalty", .env = "LLAMA_ARG_FREQUENCY_PENALTY",
+     .value = kReal, .metavar = "N", .fallback = "0 (off)",
+     .help = "Subtracted for each time a token occurred.",
+     .apply = BLOOMERY_SET(s.sampling.frequency_penalty = i.real)},
+    {.group = "Requests", .names = "--dry-multiplier", .env = "LLAMA_ARG_DRY_MULTIPLIER",
+     .value = kReal, .metavar = "N", .fallback = "0 (off)", .help = "Strength of DRY.",
+     .apply = BLOOMERY_SET(s.sampling.dry_multiplier = i.real)},
+    {.group = "Requests", .names = "--dry-base", .env = "LLAMA_ARG_DRY_BASE", .value = kReal,
+     .metavar = "N", .fallback = "1.75",
+     .help = "How fast DRY grows with the length of the repetition.",
+     .apply = BLOOMERY_SET(s.sampling.dry_base = i.real)},
+    {.group = "Requests", .names = "--dry-allowed-length", .env = "LLAMA_ARG_DRY_ALLOWED_LENGTH",
+     .value = kInteger, .metavar = "N", .fallback = "2",
+     .help = "Repetitions up to this length are free.",
+     .apply = BLOOMERY_SET(s.sampling.dry_allowed_length = i.integer)},
+    {.group = "Requests", .names = "--dry-penalty-last-n", .env = "LLAMA_ARG_DRY_PENALTY_LAST_N",
+     .value = kInteger, .metavar = "N", .fallback = "64",
+     .help = "Tokens that DRY looks at; 0 turns it off.",
+     .apply = BLOOMERY_SET(s.sampling.dry_penalty_last_n = i.integer)},
+    {.group = "Requests", .names = "--dry-sequence-breaker", .value = kText, .metavar = "TEXT",
+     .fallback = "newline, colon, quote, star", .repeats = true,
+     .help = "DRY does not look across this text; may be repeated, none removes all.",
+     .apply = BLOOMERY_SET(AddBreaker(s, i))},
+    {.group = "Requests", .names = "--dynatemp-range", .env = "LLAMA_ARG_DYNATEMP_RANGE",
+     .value = kReal, .metavar = "N", .fallback = "0 (off)",
+     .help = "Dynamic temperature: how far around the temperature.",
+     .apply = BLOOMERY_SET(s.sampling.dynatemp_range = i.real)},
+    {.group = "Requests", .names = "--dynatemp-exp --dynatemp-exponent",
+     .env = "LLAMA_ARG_DYNATEMP_EXP", .value = kReal, .metavar = "N", .fallback = "1",
+     .help = "Dynamic temperature: exponent of the entropy.",
+     .apply = BLOOMERY_SET(s.sampling.dynatemp_exponent = i.real)},
+    {.group = "Requests", .names = "--mirostat", .env = "LLAMA_ARG_MIROSTAT", .value = kInteger,
+     .metavar = "N", .fallback = "0 (off)", .min = 0, .max = 2,
+     .help = "Mirostat 1 or 2 in place of the chain.",
+     .apply = BLOOMERY_SET(s.sampling.mirostat = i.integer)},
+    {.group = "Requests", .names = "--mirostat-lr", .env = "LLAMA_ARG_MIROSTAT_LR", .value = kReal,
+     .metavar = "N", .fallback = "0.1", .help = "Mirostat's learning rate (eta).",
+     .apply = BLOOMERY_SET(s.sampling.mirostat_eta = i.real)},
+    {.group = "Requests", .names = "--mirostat-ent", .env = "LLAMA_ARG_MIROSTAT_ENT",
+     .value = kReal, .metavar = "N", .fallback = "5", .help = "Mirostat's target entropy (tau).",
+     .apply = BLOOMERY_SET(s.sampling.mirostat_tau = i.real)},
+    {.group = "Requests", .names = "--adaptive-target", .value = kReal, .metavar = "N",
+     .support = kRefused, .help = "The adaptive sampler is not offered.",
+     .apply = BLOOMERY_ACCEPT_IF(i.real < 0)},
+    {.group = "Requests", .names = "--adaptive-decay", .value = kReal, .metavar = "N",
+     .support = kIgnored, .help = "The adaptive sampler is not offered."},
+    {.group = "Requests", .names = "-l --logit-bias", .value = kText, .metavar = "TOKEN+BIAS",
+     .fallback = "none", .repeats = true, .help = "Change a token's logit; may be repeated.",
+     .apply = BLOOMERY_SET(s.sampling.logit_bias.push_back(BiasOf(i.text)))},
+    {.group = "Requests", .names = "--ignore-eos", .env = "LLAMA_ARG_IGNORE_EOS", .value = kSwitch,
+     .fallback = "off", .help = "Never draw an end-of-generation token.",
+     .apply = BLOOMERY_SET(s.sampling.ignore_eos = i.on)},
+    {.group = "Requests", .names = "--grammar", .value = kText, .metavar = "GBNF",
+     .support = kRefused, .help = "Grammars are not in this version."},
+    {.group = "Requests", .names = "--grammar-file", .value = kText, .metavar = "FILE",
+     .support = kRefused, .help = "Grammars are not in this version."},
+    {.group = "Requests", .names = "-j --json-schema", .value = kText, .metavar = "JSON",
+     .support = kRefused, .help = "JSON schemas are not in this version."},
+    {.group = "Requests", .names = "-jf --json-schema-file", .value = kText, .metavar = "FILE",
+     .support = kRefused, .help = "JSON schemas are not in this version."},
+    {.group = "Requests", .names = "--spm-infill", .value = kSwitch, .support = kIgnored,
+     .help = "Infill is not supported."},
+};
+// clang-format on
+
+#undef BLOOMERY_SET
+#undef BLOOMERY_ACCEPT_IF
+
+}  // namespace
+
+std::span<const Flag> Flags() { return kFlags; }
+
+}  // namespace bloomery::serve

@@ -1,0 +1,90 @@
+// The table of flags: one row gives a flag its spellings, its environment variable, its key in the
+// settings file, its default, its range, its help text, and what it does. Parsing from all three
+// sources, --help and the table in docs/serving.md are made from it. Sources in rising order: the
+// settings file, the environment, the command line. What is unknown is refused; what llama-server
+// knows and this server does not honour is either accepted with a warning (a hint about speed) or
+// refused with the reason (anything that would change answers). Pure: reads no file, no
+// environment.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/serve/settings.h"
+
+namespace bloomery::serve {
+
+enum class FlagSupport { kHonoured, kIgnored, kRefused };
+
+enum class FlagValue {
+  kSwitch,   // no value; a negative spelling may turn it off
+  kInteger,  // decimal, within [min, max]
+  kReal,
+  kText,
+  kChoice,  // one of `choices`
+};
+
+// A value as the row's function gets it: checked, in every form that fits.
+struct FlagInput {
+  std::string text;
+  int64_t integer = 0;
+  double real = 0.0;
+  bool on = false;
+  bool first = true;  // of a flag that repeats: the first of its values
+};
+
+struct Flag {
+  std::string_view group{};
+  std::string_view names{};     // "-c --ctx-size": spellings, the first long one is the key
+  std::string_view negative{};  // "--no-slots", or empty
+  std::string_view env{};       // empty: none
+  FlagValue value = FlagValue::kSwitch;
+  std::string_view metavar{};   // of the value, in help
+  std::string_view fallback{};  // the default as shown
+  std::string_view choices{};   // "f32|f16|q8_0"
+  int64_t min = INT64_MIN;
+  int64_t max = INT64_MAX;
+  bool repeats = false;  // may be given several times; otherwise the last one counts
+  FlagSupport support = FlagSupport::kHonoured;
+  std::string_view help{};  // for a refused or ignored flag: why
+  // Sets the value. For refused and ignored flags null, or a function that accepts (returns true)
+  // the values that ask for nothing special.
+  bool (*apply)(ServeSettings& settings, const FlagInput& input) = nullptr;
+};
+
+std::span<const Flag> Flags();
+
+// The long name without dashes: the key in the settings file.
+std::string_view FlagKey(const Flag& flag);
+// All spellings but the negative one.
+std::vector<std::string_view> FlagSpellings(const Flag& flag);
+
+enum class FlagAction { kServe, kHelp, kVersion, kHelpMarkdown };
+
+struct FlagSources {
+  std::vector<std::string> arguments;              // argv without the program
+  std::map<std::string, std::string> environment;  // all of it
+  std::string settings_text;                       // contents of serve.ini, or empty
+  std::string settings_name = "serve.ini";         // for messages
+};
+
+struct ParsedFlags {
+  FlagAction action = FlagAction::kServe;
+  ServeSettings settings;
+  std::vector<std::string> warnings;  // one line each, for the log
+};
+
+// Error(kUsage) naming the flag, variable or key for everything that is refused.
+ParsedFlags ParseFlags(const FlagSources& sources);
+
+// Where --config FILE (or BLOOMERY_CONFIG) points, before anything else is parsed; empty when
+// unset.
+std::string ConfigPath(const FlagSources& sources);
+
+std::string FlagsHelp();
+std::string FlagsMarkdown();
+
+}  // namespace bloomery::serve

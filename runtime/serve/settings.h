@@ -1,0 +1,76 @@
+// Everything a start of the server can be told, as plain values with their defaults. Filled by
+// flags.h from the settings file, the environment and the command line; read-only afterwards. It
+// opens no file and checks nothing by itself: flags.h checks each value, the composition in apps/
+// checks what needs the model.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/text/sampling.h"
+
+namespace bloomery::serve {
+
+enum class IsaChoice { kAuto, kScalar, kAvx2 };
+enum class PlaneType { kF32, kF16, kQ8_0 };
+enum class Thinking { kAuto, kOn, kOff };
+
+struct ServeSettings {
+  // Model and where it runs.
+  std::string model_path;  // empty: the bundled demo model
+  std::vector<std::string> aliases;
+  std::vector<std::string> tags;
+  std::vector<std::string> plugin_dirs;
+  IsaChoice isa = IsaChoice::kAuto;
+  bool map_files = true;
+  uint64_t host_budget_bytes = 0;  // 0: what the machine has
+  int threads = 0;                 // 0: one a core
+
+  // Network.
+  std::vector<std::string> hosts{"127.0.0.1"};
+  int port = 8080;
+  bool reuse_port = false;
+  std::string api_prefix;
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
+  std::string cors_origins = "*";
+  std::string cors_methods = "GET, POST, DELETE, OPTIONS";
+  std::string cors_headers = "*";
+  bool cors_credentials = true;
+  int timeout_s = 3600;
+  int http_threads = 0;  // 0: by the machine
+  int sse_ping_s = 30;
+  bool slots_route = true;
+  bool props_writable = false;
+
+  // Engine.
+  int context = 0;  // total rows over all slots; 0: as trained
+  int parallel = 1;
+  int batch = 2048;
+  int ubatch = 512;
+  PlaneType type_k = PlaneType::kF16;
+  PlaneType type_v = PlaneType::kF16;
+  bool cache_prompt = true;
+
+  // Defaults of requests.
+  int n_predict = -1;
+  text::SamplingParams sampling;
+  std::vector<std::string> stop;
+  bool special = false;  // control tokens print in answers
+  bool escape = true;    // \n and relatives in --reverse-prompt and --dry-sequence-breaker
+
+  // Chat.
+  std::string chat_template;
+  std::string chat_template_file;
+  std::string chat_template_kwargs;  // a JSON object, or empty
+  std::string reasoning_format = "auto";
+  Thinking thinking = Thinking::kAuto;
+  std::string reasoning_effort;
+  bool prefill_assistant = true;
+
+  // Logging: 0 errors only, 1 warnings, 2 and above everything.
+  int log_level = 2;
+};
+
+}  // namespace bloomery::serve
