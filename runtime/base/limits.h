@@ -69,13 +69,11 @@ inline constexpr int kRequestHeadSecondsMax = 10;
 inline constexpr size_t kRequestBodyBytesMax = 64u << 20;
 inline constexpr int kRequestBodySecondsMax = 60;
 inline constexpr int kConnectionsMax = 256;
-inline constexpr size_t kRequestBodiesBytesMax =
-    512u << 20;  // all bodies being read or answered: 8 of the largest
-inline constexpr size_t kUnsentBytesMax = 16u
-                                          << 20;  // a client that reads slower than this is cut off
+inline constexpr size_t kRequestBodiesBytesMax = 512u << 20;  // over all connections: 8 full ones
+inline constexpr size_t kUnsentBytesMax = 16u << 20;  // a client that lets more pile up is cut off
+inline constexpr size_t kPromptsMax = 64;             // prompts of one request: as many as may wait
 inline constexpr int kKeepAliveSecondsMax = 30;
-inline constexpr int kDrainSecondsMax =
-    5;  // answers in progress get this long after the first stop signal
+inline constexpr int kDrainSecondsMax = 5;  // answers in progress get this long at a stop
 inline constexpr size_t kQueuedRequestsMax = 64;
 inline constexpr int kJsonDepthMax = 64;
 

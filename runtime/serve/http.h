@@ -50,6 +50,9 @@ class HttpExchange {
 
   virtual const HttpRequest& request() const = 0;
 
+  // Headers for whatever answer follows. Before any of the calls below, by one thread.
+  virtual void SetHeaders(std::vector<HttpHeader> headers) = 0;
+
   // The whole answer.
   virtual void Reply(HttpResponse response) = 0;
 
@@ -62,6 +65,10 @@ class HttpExchange {
   // `callback` runs once, on a thread of the HTTP pool, if the client goes away before the answer
   // is complete; at once when it has gone already. At most one callback an exchange.
   virtual void OnGone(std::function<void()> callback) = 0;
+
+  // Runs `call` on a thread of the HTTP pool, after those posted before it and never beside another
+  // one or beside the handler: the place to turn events of other threads into an answer.
+  virtual void Post(std::function<void()> call) = 0;
 };
 
 // Splits a request target into path and query and decodes both. False on a bad escape or a NUL.

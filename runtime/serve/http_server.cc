@@ -183,39 +183,46 @@ class Exchange final : public HttpExchange {
   Exchange(std::shared_ptr<Connection> connection, uint64_t serial, HttpRequest request)
       : connection_(std::move(connection)), serial_(serial), request_(std::move(request)) {}
   ~Exchange() override {
-    Post([serial = serial_](Connection& c) { c.Dropped(serial); });
+    Send([serial = serial_](Connection& c) { c.Dropped(serial); });
   }
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
   const HttpRequest& request() const override { return request_; }
+  void SetHeaders(std::vector<HttpHeader> headers) override { headers_ = std::move(headers); }
   void Reply(HttpResponse response) override {
-    Post([serial = serial_, r = std::move(response)](Connection& c) mutable {
+    response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
+    Send([serial = serial_, r = std::move(response)](Connection& c) mutable {
       c.Reply(serial, std::move(r));
     });
   }
   void BeginStream(HttpResponse head, int ping_seconds) override {
-    Post([serial = serial_, h = std::move(head), ping_seconds](Connection& c) mutable {
+    head.headers.insert(head.headers.end(), headers_.begin(), headers_.end());
+    Send([serial = serial_, h = std::move(head), ping_seconds](Connection& c) mutable {
       c.BeginStream(serial, std::move(h), ping_seconds);
     });
   }
   void Write(std::string bytes) override {
-    Post([serial = serial_, b = std::move(bytes)](Connection& c) mutable {
+    Send([serial = serial_, b = std::move(bytes)](Connection& c) mutable {
       c.Write(serial, std::move(b));
     });
   }
   void End() override {
-    Post([serial = serial_](Connection& c) { c.End(serial); });
+    Send([serial = serial_](Connection& c) { c.End(serial); });
   }
   void OnGone(std::function<void()> callback) override {
-    Post([serial = serial_, cb = std::move(callback)](Connection& c) mutable {
+    Send([serial = serial_, cb = std::move(callback)](Connection& c) mutable {
       c.OnGone(serial, std::move(cb));
     });
   }
 
+  void Post(std::function<void()> call) override {
+    asio::post(connection_->executor(), std::move(call));
+  }
+
  private:
   template <typename Call>
-  void Post(Call call) {
+  void Send(Call call) {
     asio::post(connection_->executor(),
                [connection = connection_, c = std::move(call)]() mutable { c(*connection); });
   }
@@ -223,6 +230,7 @@ class Exchange final : public HttpExchange {
   std::shared_ptr<Connection> connection_;
   uint64_t serial_;
   HttpRequest request_;
+  std::vector<HttpHeader> headers_;
 };
 
 void Connection::Start() {
@@ -264,6 +272,7 @@ void Connection::ReadNext() {
 void Connection::ReadHead() {
   state_ = State::kReading;
   ++serial_;
+  request_ = {};
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(shared_->options.head_bytes_max));
   parser_->body_limit(shared_->options.body_bytes_max);
@@ -373,7 +382,7 @@ void Connection::Handle() {
     shared_->callbacks.handle(exchange);
   } catch (const std::exception& e) {
     // Routes answer their own errors; this is the last net, and the text stays out of the answer.
-    exchange->Reply(shared_->callbacks.refuse(500, "internal error"));
+    exchange->Reply(shared_->callbacks.refuse(500, "internal error", exchange->request()));
   }
 }
 
@@ -440,7 +449,7 @@ std::string Connection::HeadOf(const HttpResponse& response, bool chunked) {
 void Connection::RefuseRequest(int status, const std::string& message) {
   keep_alive_ = false;
   state_ = State::kAnswering;
-  Reply(serial_, shared_->callbacks.refuse(status, message));
+  Reply(serial_, shared_->callbacks.refuse(status, message, request_));
 }
 
 void Connection::Reply(uint64_t serial, HttpResponse response) {
@@ -482,7 +491,7 @@ void Connection::OnGone(uint64_t serial, std::function<void()> callback) {
 void Connection::Dropped(uint64_t serial) {
   if (!Current(serial)) return;
   if (state_ == State::kAnswering) {
-    return Reply(serial, shared_->callbacks.refuse(500, "internal error"));
+    return Reply(serial, shared_->callbacks.refuse(500, "internal error", request_));
   }
   // A stream cut short must not look complete: no last chunk, just the end of the connection.
   keep_alive_ = false;

@@ -38,10 +38,13 @@ struct HttpOptions {
 struct HttpCallbacks {
   // Sees the head (body still empty); an answer refuses the request without reading its body.
   std::function<std::optional<HttpResponse>(const HttpRequest&)> admit;
-  // Answers the request through the exchange, now or later from any thread.
+  // Answers the request through the exchange, now or later from any thread. Runs as a call posted
+  // to the exchange would.
   std::function<void(std::shared_ptr<HttpExchange>)> handle;
-  // Makes the answer to a request that never reached a route (malformed, too large, too slow).
-  std::function<HttpResponse(int status, const std::string& message)> refuse;
+  // Makes the answer to a request that never reached a route (malformed, too large, too slow);
+  // `request` has what was read of it, perhaps nothing.
+  std::function<HttpResponse(int status, const std::string& message, const HttpRequest& request)>
+      refuse;
 };
 
 // An address that cannot be resolved or bound (exit code 71).

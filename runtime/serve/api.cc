@@ -1,0 +1,205 @@
+#include "runtime/serve/api.h"
+
+#include <algorithm>
+
+#include "runtime/base/log.h"
+#include "runtime/base/utf8.h"
+#include "runtime/serve/errors.h"
+
+namespace bloomery::serve {
+namespace {
+
+struct Route {
+  std::string_view method;
+  std::string_view path;
+  void (*handle)(const RouteContext&);  // null: known, but not offered (501)
+  std::string_view feature;             // what a 501 names
+  bool open = false;                    // needs no key
+  bool quiet = false;                   // not logged
+};
+
+constexpr Route kRoutes[] = {
+    {"GET", "/health", HandleHealth, "", true, true},
+    {"GET", "/v1/health", HandleHealth, "", true, true},
+    {"GET", "/v1/models", HandleModels, "", false, true},
+    {"GET", "/models", HandleModels, "", false, true},
+    {"GET", "/props", HandleProps, "", false, true},
+    {"POST", "/props", HandleSetProps, ""},
+    {"GET", "/slots", HandleSlots, "", false, true},
+    {"POST", "/tokenize", HandleTokenize, ""},
+    {"POST", "/detokenize", HandleDetokenize, ""},
+    {"POST", "/apply-template", HandleApplyTemplate, ""},
+    {"POST", "/completion", HandleCompletion, ""},
+    {"POST", "/completions", HandleCompletion, ""},
+    {"POST", "/v1/completions", HandleOpenAiCompletion, ""},
+    {"POST", "/v1/chat/completions", HandleOpenAiChat, ""},
+    {"POST", "/chat/completions", HandleOpenAiChat, ""},
+    {"POST", "/v1/chat/completions/input_tokens", HandleInputTokens, ""},
+    {"POST", "/chat/completions/input_tokens", HandleInputTokens, ""},
+
+    {"POST", "/v1/chat/completions/control", nullptr, "control of a running completion"},
+    {"POST", "/chat/completions/control", nullptr, "control of a running completion"},
+    {"GET", "/metrics", nullptr, "metrics"},
+    {"POST", "/v1/responses", nullptr, "the responses API"},
+    {"POST", "/responses", nullptr, "the responses API"},
+    {"POST", "/v1/responses/input_tokens", nullptr, "the responses API"},
+    {"POST", "/responses/input_tokens", nullptr, "the responses API"},
+    {"POST", "/v1/messages", nullptr, "the messages API"},
+    {"POST", "/v1/messages/count_tokens", nullptr, "the messages API"},
+    {"POST", "/infill", nullptr, "infill"},
+    {"POST", "/embedding", nullptr, "embeddings"},
+    {"POST", "/embeddings", nullptr, "embeddings"},
+    {"POST", "/v1/embeddings", nullptr, "embeddings"},
+    {"POST", "/rerank", nullptr, "reranking"},
+    {"POST", "/reranking", nullptr, "reranking"},
+    {"POST", "/v1/rerank", nullptr, "reranking"},
+    {"POST", "/v1/reranking", nullptr, "reranking"},
+    {"GET", "/lora-adapters", nullptr, "adapters"},
+    {"POST", "/lora-adapters", nullptr, "adapters"},
+    {"POST", "/v1/systemone", nullptr, "decision models"},
+    {"POST", "/v1/audio/transcriptions", nullptr, "audio"},
+    {"POST", "/audio/transcriptions", nullptr, "audio"},
+};
+
+constexpr Route kSlotAction = {"POST", "/slots/", nullptr, "saving and restoring slots"};
+
+const Route* FindRoute(std::string_view method, std::string_view path) {
+  if (method == "HEAD") method = "GET";
+  for (const Route& route : kRoutes) {
+    if (route.method == method && route.path == path) return &route;
+  }
+  if (method == kSlotAction.method && path.starts_with(kSlotAction.path)) return &kSlotAction;
+  return nullptr;
+}
+
+// Looks at every byte whatever it finds, so that the time does not tell how much of a key fits.
+bool EqualInConstantTime(std::string_view a, std::string_view b) {
+  unsigned char difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const char other = b.empty() ? '\0' : b[i % b.size()];
+    difference = static_cast<unsigned char>(
+        difference | (static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(other)));
+  }
+  return difference == 0;
+}
+
+// "http://[::1]:3000" → "::1".
+std::string_view HostOf(std::string_view origin) {
+  const size_t scheme = origin.find("://");
+  if (scheme == std::string_view::npos) return {};
+  std::string_view host = origin.substr(scheme + 3);
+  host = host.substr(0, host.find('/'));
+  if (host.starts_with("[")) {
+    const size_t end = host.find(']');
+    return end == std::string_view::npos ? std::string_view() : host.substr(1, end - 1);
+  }
+  return host.substr(0, host.find(':'));
+}
+
+bool IsLocal(std::string_view origin) {
+  const std::string_view host = HostOf(origin);
+  return host == "localhost" || host == "127.0.0.1" || host == "::1";
+}
+
+}  // namespace
+
+void ReplyJson(const RouteContext& context, const Json& json) {
+  HttpResponse response;
+  response.body = json.Text();
+  context.exchange->Reply(std::move(response));
+}
+
+Api::Api(const ServeSettings& settings) : settings_(settings) {}
+
+bool Api::KeyMatches(const std::vector<std::string>& keys, const HttpRequest& request) {
+  std::string_view given = request.Header("Authorization");
+  constexpr std::string_view kBearer = "Bearer ";
+  if (given.starts_with(kBearer)) given.remove_prefix(kBearer.size());
+  if (given.empty()) given = request.Header("X-Api-Key");
+  bool matches = false;
+  for (const std::string& key : keys) {
+    const bool equal = EqualInConstantTime(given, key);
+    matches = matches || equal;
+  }
+  return matches && !given.empty();
+}
+
+std::vector<HttpHeader> Api::CorsHeaders(const HttpRequest& request) const {
+  std::vector<HttpHeader> headers;
+  const std::string origin(request.Header("Origin"));
+  if (settings_.cors_origins == "*" && settings_.cors_credentials) {
+    // A star is not allowed beside credentials: the origin itself is.
+    if (!origin.empty()) headers.push_back({"Access-Control-Allow-Origin", origin});
+  } else if (settings_.cors_origins == "localhost") {
+    if (IsLocal(origin)) headers.push_back({"Access-Control-Allow-Origin", origin});
+  } else {
+    headers.push_back({"Access-Control-Allow-Origin", settings_.cors_origins});
+  }
+  return headers;
+}
+
+HttpResponse Api::WithCors(HttpResponse response, const HttpRequest& request) const {
+  for (HttpHeader& header : CorsHeaders(request)) response.headers.push_back(std::move(header));
+  return response;
+}
+
+// The path behind --api-prefix; nothing outside of it.
+std::optional<std::string> Api::RoutePath(const HttpRequest& request) const {
+  const std::string& prefix = settings_.api_prefix;
+  if (!request.path.starts_with(prefix)) return std::nullopt;
+  return request.path.substr(prefix.size());
+}
+
+std::optional<HttpResponse> Api::Admit(const HttpRequest& request) const {
+  if (request.method == "OPTIONS") {
+    HttpResponse response;
+    response.content_type = "text/html";
+    if (settings_.cors_credentials) {
+      response.headers.push_back({"Access-Control-Allow-Credentials", "true"});
+    }
+    response.headers.push_back({"Access-Control-Allow-Methods", settings_.cors_methods});
+    response.headers.push_back({"Access-Control-Allow-Headers", settings_.cors_headers});
+    return WithCors(std::move(response), request);
+  }
+  const auto refuse = [&](int status, const std::string& message) {
+    return WithCors(ErrorResponse(MakeApiError(status, message)), request);
+  };
+  const auto path = RoutePath(request);
+  const Route* route = path ? FindRoute(request.method, *path) : nullptr;
+  const bool open = route != nullptr && route->open;
+  if (!open && !settings_.api_keys.empty() && !KeyMatches(settings_.api_keys, request)) {
+    return refuse(401, "Invalid API Key");
+  }
+  if (route == nullptr) return refuse(404, "File Not Found");
+  if (route->handle == nullptr) {
+    return refuse(501, std::string(route->feature) + ": not in this version");
+  }
+  if (stopping_.load(std::memory_order_acquire)) return refuse(503, "the server is stopping");
+  if (seat_.load(std::memory_order_acquire) == nullptr) return refuse(503, "Loading model");
+  return std::nullopt;
+}
+
+void Api::Handle(std::shared_ptr<HttpExchange> exchange) const {
+  const HttpRequest& request = exchange->request();
+  exchange->SetHeaders(CorsHeaders(request));
+  const std::string path = RoutePath(request).value_or("");
+  const Route* route = FindRoute(request.method, path);
+  if (!route->quiet) LOG(INFO) << request.method << ' ' << Printable(path);
+  try {
+    const Seat* seat = seat_.load(std::memory_order_acquire);
+    route->handle({settings_, *seat, exchange});
+  } catch (const std::exception& error) {
+    const ApiError answer = ApiErrorFrom(error);
+    LOG(INFO) << request.method << ' ' << Printable(path) << ": " << answer.status << ' '
+              << Printable(answer.message, 400);
+    exchange->Reply(ErrorResponse(answer));
+  }
+}
+
+HttpResponse Api::Refuse(int status, const std::string& message, const HttpRequest& request) const {
+  ApiError error = MakeApiError(status, message);
+  if (status == 503) error.retry_after_s = 1;
+  return WithCors(ErrorResponse(error), request);
+}
+
+}  // namespace bloomery::serve

@@ -1,0 +1,45 @@
+// The API behind the HTTP server: which routes there are, who may call them and when. Answers while
+// the model loads (503), knows keys and origins, and turns what handlers throw into error bodies.
+// Any thread; its only state is which seat is served and whether the server is stopping.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/serve/http.h"
+#include "runtime/serve/routes.h"
+
+namespace bloomery::serve {
+
+class Api {
+ public:
+  // `settings` must outlive the Api; its keys are the complete set (flags and key file).
+  explicit Api(const ServeSettings& settings);
+
+  // The three callbacks of HttpServer.
+  std::optional<HttpResponse> Admit(const HttpRequest& request) const;
+  void Handle(std::shared_ptr<HttpExchange> exchange) const;
+  HttpResponse Refuse(int status, const std::string& message, const HttpRequest& request) const;
+
+  // From now on requests reach the seat, which must outlive the last of them.
+  void SetReady(const Seat& seat) { seat_.store(&seat, std::memory_order_release); }
+  // From now on requests get 503.
+  void SetStopping() { stopping_.store(true, std::memory_order_release); }
+
+  static bool KeyMatches(const std::vector<std::string>& keys, const HttpRequest& request);
+
+ private:
+  std::vector<HttpHeader> CorsHeaders(const HttpRequest& request) const;
+  HttpResponse WithCors(HttpResponse response, const HttpRequest& request) const;
+  std::optional<std::string> RoutePath(const HttpRequest& request) const;
+
+  const ServeSettings& settings_;
+  std::atomic<const Seat*> seat_{nullptr};
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace bloomery::serve

@@ -1,0 +1,157 @@
+#include "runtime/serve/chat_prompt.h"
+
+#include <array>
+#include <ctime>
+
+#include "runtime/base/utf8.h"
+#include "runtime/serve/fields.h"
+
+namespace bloomery::serve {
+namespace {
+
+// Where an image or a file is said to be, for the refusal: the scheme of its URL.
+std::string SchemeOf(const rapidjson::Value& part) {
+  const auto image = part.FindMember("image_url");
+  if (image == part.MemberEnd()) return "";
+  const rapidjson::Value* url = &image->value;
+  if (url->IsObject()) {
+    const auto inner = url->FindMember("url");
+    if (inner == url->MemberEnd()) return "";
+    url = &inner->value;
+  }
+  if (!url->IsString()) return "";
+  const std::string_view text = StringOf(*url);
+  const size_t colon = text.find(':');
+  if (colon == std::string_view::npos || colon > 16) return "";
+  return " (a URL with scheme '" + Printable(text.substr(0, colon)) + "')";
+}
+
+void RefuseMedia(const Fields& body) {
+  const rapidjson::Value* messages = body.Find("messages");
+  if (messages == nullptr || !messages->IsArray()) return;  // ParseChatRequest names it
+  for (const auto& message : messages->GetArray()) {
+    if (!message.IsObject()) continue;
+    const auto content = message.FindMember("content");
+    if (content == message.MemberEnd() || !content->value.IsArray()) continue;
+    for (const auto& part : content->value.GetArray()) {
+      if (!part.IsObject()) continue;
+      const auto type = part.FindMember("type");
+      if (type == part.MemberEnd() || !type->value.IsString()) continue;
+      const std::string_view name = StringOf(type->value);
+      if (name != "text") {
+        RefuseField("messages", "content part of type '" + Printable(name) + "'" + SchemeOf(part) +
+                                    ": this model takes text only");
+      }
+    }
+  }
+}
+
+void CheckTools(const Fields& body) {
+  const rapidjson::Value* tools = body.Array("tools");
+  const bool any = tools != nullptr && !tools->Empty();
+  std::string choice = any ? "auto" : "none";
+  if (const rapidjson::Value* given = body.Find("tool_choice")) {
+    if (given->IsObject()) {
+      RefuseFeature("tool_choice", "naming one tool is not in this version");
+    }
+    choice = *body.String("tool_choice");
+    if (choice != "none" && choice != "auto" && choice != "required") {
+      RefuseField("tool_choice", "must be none, auto or required");
+    }
+  }
+  if (any && body.Find("grammar") != nullptr) {
+    RefuseField("grammar", "cannot be given together with tools");
+  }
+  if (choice == "required" && !any) RefuseField("tool_choice", "'required' needs tools");
+  if (any && choice != "none") {
+    RefuseFeature("tools", "tool calls are not in this version; tool_choice none is accepted");
+  }
+  for (std::string_view name : {"functions", "function_call"}) {
+    if (body.Find(name) != nullptr) RefuseFeature(name, "not supported");
+  }
+}
+
+void CheckResponseFormat(const Fields& body) {
+  const rapidjson::Value* format = body.Object("response_format");
+  if (format == nullptr) return;
+  const Fields fields(*format, "Field 'response_format'");
+  const std::string type = fields.String("type").value_or("text");
+  if (type == "text") return;
+  if (type == "json_schema") {
+    if (const rapidjson::Value* wrapper = fields.Object("json_schema")) {
+      Fields(*wrapper, "Field 'json_schema'").Object("schema");
+    }
+  } else if (type != "json_object") {
+    RefuseField("response_format", "type must be text, json_object or json_schema");
+  }
+  RefuseFeature("response_format", "constrained output is not in this version; only type text is");
+}
+
+void SetMember(rapidjson::Document& body, rapidjson::Value& object, const char* name,
+               rapidjson::Value value) {
+  if (object.HasMember(name)) {
+    object[name] = value;
+  } else {
+    object.AddMember(rapidjson::Value(name, body.GetAllocator()), value, body.GetAllocator());
+  }
+}
+
+bool Has(const rapidjson::Value& object, const rapidjson::Value& name) {
+  const auto found = object.FindMember(name);
+  return found != object.MemberEnd() && !found->value.IsNull();
+}
+
+// The server's --chat-template-kwargs, --reasoning and --reasoning-effort where the request says
+// nothing.
+void FillDefaults(rapidjson::Document& body, const ServeSettings& settings) {
+  auto& allocator = body.GetAllocator();
+  const Fields fields(body, "request body");
+  if (!settings.reasoning_effort.empty() && fields.Find("reasoning_effort") == nullptr) {
+    SetMember(body, body, "reasoning_effort",
+              rapidjson::Value(settings.reasoning_effort.c_str(), allocator));
+  }
+  if (settings.chat_template_kwargs.empty() && settings.thinking == Thinking::kAuto) return;
+  if (fields.Object("chat_template_kwargs") == nullptr) {
+    SetMember(body, body, "chat_template_kwargs", rapidjson::Value(rapidjson::kObjectType));
+  }
+  rapidjson::Value& kwargs = body["chat_template_kwargs"];
+  if (!settings.chat_template_kwargs.empty()) {
+    const auto defaults = ParseJson(settings.chat_template_kwargs, "--chat-template-kwargs");
+    for (const auto& member : defaults.GetObject()) {
+      if (Has(kwargs, member.name)) continue;
+      kwargs.RemoveMember(member.name);
+      kwargs.AddMember(rapidjson::Value(member.name, allocator),
+                       rapidjson::Value(member.value, allocator), allocator);
+    }
+  }
+  const rapidjson::Value thinking_name("enable_thinking");
+  if (settings.thinking != Thinking::kAuto && !Has(kwargs, thinking_name)) {
+    SetMember(body, kwargs, "enable_thinking",
+              rapidjson::Value(settings.thinking == Thinking::kOn));
+  }
+}
+
+}  // namespace
+
+ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settings,
+                          const Seat& seat) {
+  {
+    const Fields fields(body, "request body");
+    CheckTools(fields);
+    CheckResponseFormat(fields);
+    RefuseMedia(fields);
+  }
+  FillDefaults(body, settings);
+  chat::ChatRequest request = chat::ParseChatRequest(body);
+  if (!settings.prefill_assistant && request.continue_final == chat::Continue::kAuto) {
+    request.continue_final = chat::Continue::kNever;
+  }
+  ChatPrompt prompt;
+  prompt.rendered = seat.chat_template->Render(request, static_cast<int64_t>(std::time(nullptr)));
+  prompt.ids = seat.tokenizer->Tokenise(
+      prompt.rendered.text,
+      {.add_special = true, .parse_special = true, .plain = prompt.rendered.input_spans});
+  return prompt;
+}
+
+}  // namespace bloomery::serve

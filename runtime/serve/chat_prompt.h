@@ -1,0 +1,25 @@
+// From a chat body to a prompt: the checks of chat fields that shape it, the server's defaults, the
+// template, the ids. What came from the client is tokenised as plain text, so it cannot forge
+// control tokens.
+#pragma once
+
+#include <vector>
+
+#include "runtime/base/json.h"
+#include "runtime/serve/seat.h"
+#include "runtime/serve/settings.h"
+#include "runtime/text/chat/chat_template.h"
+
+namespace bloomery::serve {
+
+struct ChatPrompt {
+  chat::RenderedPrompt rendered;
+  std::vector<text::TokenId> ids;
+};
+
+// `body` is changed: the server's defaults are filled in. Error(kBadRequest) and
+// Error(kUnsupported) naming the field.
+ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settings,
+                          const Seat& seat);
+
+}  // namespace bloomery::serve

@@ -1,0 +1,54 @@
+// The fields every generating route shares: a request body becomes one engine request, with the
+// server's defaults where it says nothing. What llama-server knows and this server does not honour
+// is refused by name; what nobody knows is ignored and listed for the log. Pure but for tokenising.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/engine/request.h"
+#include "runtime/serve/fields.h"
+#include "runtime/serve/json_value.h"
+#include "runtime/serve/seat.h"
+#include "runtime/serve/settings.h"
+
+namespace bloomery::serve {
+
+// How the answer is to be written, whatever the dialect.
+struct AnswerOptions {
+  bool stream = false;
+  bool include_usage = false;
+  bool return_tokens = false;
+  bool return_progress = false;
+  bool timings_per_token = false;
+  int ping_s = 30;
+  std::vector<std::string> response_fields;
+};
+
+struct GenerationFields {
+  engine::GenerateRequest request;  // without prompt
+  AnswerOptions answer;
+};
+
+// `probabilities_alias`: the field that may ask for alternatives beside "n_probs"; "" where there
+// is none (chat reads its own pair).
+GenerationFields ReadGenerationFields(const Fields& body, const ServeSettings& settings,
+                                      const Seat& seat, std::string_view probabilities_alias);
+
+// `prompt` of the native and OpenAI completion routes: one list of ids for each prompt in it.
+// Error(kBadRequest) when absent, empty, or of a wrong form.
+std::vector<std::vector<text::TokenId>> ReadPrompts(const Fields& body,
+                                                    const text::Tokenizer& tokenizer);
+
+// A string, or an array mixing strings and ids. `add_special` counts for a leading string only.
+std::vector<text::TokenId> TokeniseMixed(const rapidjson::Value& value, std::string_view field,
+                                         const text::Tokenizer& tokenizer, bool add_special,
+                                         bool parse_special);
+
+// Names in `body` that no list knows, comma separated and made printable; "" when there are none.
+std::string UnknownFields(const rapidjson::Value& body);
+
+// The `generation_settings` object: a request as the engine runs it.
+Json GenerationSettings(const engine::GenerateRequest& request, const AnswerOptions& answer);
+
+}  // namespace bloomery::serve

@@ -1,0 +1,77 @@
+// /completion and /v1/completions: prompts of text or ids.
+#include <ctime>
+
+#include "runtime/base/log.h"
+#include "runtime/serve/dialect_native.h"
+#include "runtime/serve/dialect_openai.h"
+#include "runtime/serve/generation_job.h"
+#include "runtime/serve/routes.h"
+
+namespace bloomery::serve {
+namespace {
+
+// A body as both routes read it.
+struct Completion {
+  GenerationFields generation;
+  std::vector<engine::GenerateRequest> requests;  // one a prompt
+  AnswerNames names;
+};
+
+Completion ReadCompletion(const RouteContext& context, const rapidjson::Document& body) {
+  const Fields fields(body, "request body");
+  Completion completion;
+  completion.generation = ReadGenerationFields(fields, context.settings, context.seat, "logprobs");
+  completion.names = {RandomId("cmpl-"), ModelId(context),
+                      static_cast<int64_t>(std::time(nullptr))};
+  completion.generation.request.id = completion.names.id;
+  for (auto& ids : ReadPrompts(fields, *context.seat.tokenizer)) {
+    completion.requests.push_back(completion.generation.request);
+    completion.requests.back().prompt = std::move(ids);
+  }
+  if (const std::string unknown = UnknownFields(body); !unknown.empty()) {
+    LOG(INFO) << "[req " << completion.names.id << "] unknown fields ignored: " << unknown;
+  }
+  return completion;
+}
+
+}  // namespace
+
+void HandleCompletion(const RouteContext& context) {
+  const rapidjson::Document body = ParseJson(context.exchange->request().body, "request body");
+  Completion completion = ReadCompletion(context, body);
+  const bool several = completion.requests.size() > 1 || completion.requests.front().choices > 1;
+  const AnswerOptions& answer = completion.generation.answer;
+  const text::Tokenizer& tokenizer = *context.seat.tokenizer;
+  GenerationJob::Start(
+      context.exchange, *context.seat.engine, std::move(completion.requests), answer,
+      [&](const std::vector<GenerationJob::Running>& running) {
+        std::vector<NativeDialect::Prompt> prompts;
+        for (const auto& request : running) {
+          prompts.push_back(
+              {request, tokenizer.Detokenise(request->prompt, text::SpecialText::kShown)});
+        }
+        return std::make_unique<NativeDialect>(completion.names, answer, std::move(prompts),
+                                               several);
+      });
+}
+
+void HandleOpenAiCompletion(const RouteContext& context) {
+  const rapidjson::Document body = ParseJson(context.exchange->request().body, "request body");
+  const Fields fields(body, "request body");
+  if (fields.Bool("echo").value_or(false)) RefuseField("echo", "only false is accepted");
+  for (std::string_view name : {"suffix", "best_of"}) {
+    if (fields.Find(name) != nullptr) RefuseField(name, "not supported");
+  }
+  Completion completion = ReadCompletion(context, body);
+  const AnswerOptions& answer = completion.generation.answer;
+  const size_t prompts = completion.requests.size();
+  const auto choices = static_cast<size_t>(completion.generation.request.choices);
+  const bool post = completion.generation.request.sampling.post_sampling_probs;
+  GenerationJob::Start(context.exchange, *context.seat.engine, std::move(completion.requests),
+                       answer, [&](const auto&) {
+                         return std::make_unique<OpenAiCompletionDialect>(completion.names, answer,
+                                                                          choices, prompts, post);
+                       });
+}
+
+}  // namespace bloomery::serve

@@ -1,0 +1,40 @@
+// What the routes need of a loaded model: its names and numbers, and the parts that work with it.
+// Owns nothing; the composition in apps/ owns the parts and outlives the server.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "runtime/serve/json_value.h"
+#include "runtime/text/chat/chat_template.h"
+#include "runtime/text/tokenizer.h"
+
+namespace bloomery::serve {
+
+struct ModelInfo {
+  std::string name;          // without folder: the id where no alias is given
+  std::string path;          // as opened
+  std::string architecture;  // as the file says
+  std::string plugin;        // name and version of the plugin that serves it
+  std::string ftype;         // "Q4_K_M"
+  uint64_t bytes = 0;
+  uint64_t parameters = 0;
+  int64_t context_trained = 0;
+  int64_t embedding_width = 0;
+  int64_t layers = 0;
+  int64_t experts = 0;
+  int64_t experts_used = 0;
+};
+
+struct Seat {
+  ModelInfo model;
+  engine::Engine* engine = nullptr;
+  const text::Tokenizer* tokenizer = nullptr;
+  const chat::ChatTemplate* chat_template = nullptr;
+  Json
+      kernels;  // what runs, and which promises do not hold, for /props; null when there is nothing
+};
+
+}  // namespace bloomery::serve
