@@ -113,7 +113,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void ReadNext();
   void ReadHead();
-  void OnHead(const ErrorCode& error);
+  void OnHead(const ErrorCode& error, size_t bytes);
   void ReadBody();
   void OnBody(const ErrorCode& error);
   void Handle();
@@ -270,6 +270,7 @@ void Connection::ReadNext() {
 }
 
 void Connection::ReadHead() {
+  if (closed_) return;  // closed between the first byte and here
   state_ = State::kReading;
   ++serial_;
   request_ = {};
@@ -282,10 +283,11 @@ void Connection::ReadHead() {
       [self = shared_from_this()](const ErrorCode& error, size_t) { self->OnHead(error); });
 }
 
-void Connection::OnHead(const ErrorCode& error) {
+void Connection::OnHead(const ErrorCode& error, size_t bytes) {
   if (closed_) return;
   if (timed_out_) return RefuseRequest(408, "the request head did not arrive in time");
-  if (error == http::error::header_limit)
+  // Beast looks at its limit only where it needs more bytes, so a head may pass it by a little.
+  if (error == http::error::header_limit || bytes > shared_->options.head_bytes_max)
     return RefuseRequest(431, "the request head is too large");
   if (error == http::error::body_limit) return RefuseRequest(413, "the request body is too large");
   if (error && error.category() == http::make_error_code(http::error::bad_method).category() &&
@@ -580,6 +582,7 @@ void Connection::ReadAndDrop() {
 }
 
 void Connection::SetDeadline(Phase phase, std::chrono::milliseconds time) {
+  if (closed_) return;
   phase_ = phase;
   timed_out_ = false;
   if (phase == Phase::kNone) {

@@ -152,7 +152,7 @@ void HandleProps(const RouteContext& context) {
   const Seat& seat = context.seat;
   const ServeSettings& settings = context.settings;
   const exec::SeatLimits& limits = seat.engine->limits();
-  const text::VocabularyData& vocabulary = seat.tokenizer->vocabulary();
+  const text::SpecialIds& special = seat.tokenizer->special_ids();
   Json defaults = Json::Object({{"params", GenerationSettings(DefaultRequest(settings), {})},
                                 {"n_ctx", limits.slot_context}});
   ReplyJson(context,
@@ -170,8 +170,8 @@ void HandleProps(const RouteContext& context) {
                           {"ui", false},
                           {"chat_template", seat.chat_template->source()},
                           {"chat_template_caps", CapsJson(seat.chat_template->caps())},
-                          {"bos_token", PieceOf(*seat.tokenizer, vocabulary.bos)},
-                          {"eos_token", PieceOf(*seat.tokenizer, vocabulary.eos)},
+                          {"bos_token", PieceOf(*seat.tokenizer, special.bos)},
+                          {"eos_token", PieceOf(*seat.tokenizer, special.eos)},
                           {"build_info", BuildName()},
                           {"is_sleeping", false},
                           {"cors_proxy_enabled", false},

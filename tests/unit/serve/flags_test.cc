@@ -1,0 +1,332 @@
+#include "runtime/serve/flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "runtime/base/error.h"
+
+namespace bloomery::serve {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+ParsedFlags Parse(std::vector<std::string> arguments,
+                  std::map<std::string, std::string> environment = {}, std::string ini = "") {
+  FlagSources sources;
+  sources.arguments = std::move(arguments);
+  sources.environment = std::move(environment);
+  sources.settings_text = std::move(ini);
+  return ParseFlags(sources);
+}
+
+// The refusal, or "" when there is none.
+std::string Refusal(std::vector<std::string> arguments,
+                    std::map<std::string, std::string> environment = {}, std::string ini = "") {
+  try {
+    Parse(std::move(arguments), std::move(environment), std::move(ini));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    return error.what();
+  }
+  return "";
+}
+
+// A value the flag takes, apart from its default where that can be.
+std::string SampleOf(const Flag& flag) {
+  const std::string key(FlagKey(flag));
+  if (key == "host-budget") return "3GiB";
+  if (key == "chat-template-kwargs") return "{\"a\":1}";
+  if (key == "sampling-seq") return "kt";
+  if (key == "samplers") return "top_k;temperature";
+  if (key == "logit-bias") return "5+1.5";
+  if (key == "api-prefix") return "/p";
+  if (key == "gpu-layers") return "auto";
+  switch (flag.value) {
+    case FlagValue::kSwitch:
+      return "true";
+    case FlagValue::kInteger:
+      return flag.min > 1 ? std::to_string(flag.min) : "1";
+    case FlagValue::kReal:
+      return "0.5";
+    case FlagValue::kText:
+      return "word";
+    case FlagValue::kChoice:
+      return std::string(flag.choices.substr(0, flag.choices.find('|')));
+  }
+  return "";
+}
+
+bool IsAction(const Flag& flag) {
+  return flag.apply == nullptr && flag.support == FlagSupport::kHonoured;
+}
+
+TEST(FlagTable, EverySpellingEnvironmentNameAndKeyBelongsToOneFlag) {
+  std::set<std::string> spellings;
+  std::set<std::string> environment;
+  std::set<std::string> keys;
+  for (const Flag& flag : Flags()) {
+    for (std::string_view name : FlagSpellings(flag)) {
+      EXPECT_TRUE(spellings.insert(std::string(name)).second) << name;
+      EXPECT_TRUE(name.starts_with("-")) << name;
+    }
+    if (!flag.negative.empty()) {
+      std::istringstream words{std::string(flag.negative)};
+      for (std::string name; words >> name;) EXPECT_TRUE(spellings.insert(name).second) << name;
+    }
+    if (!flag.env.empty()) {
+      EXPECT_TRUE(environment.insert(std::string(flag.env)).second) << flag.env;
+      const bool ours = flag.env.starts_with("BLOOMERY_");
+      EXPECT_TRUE(ours || flag.env.starts_with("LLAMA_")) << flag.env;
+    }
+    EXPECT_TRUE(keys.insert(std::string(FlagKey(flag))).second) << FlagKey(flag);
+    EXPECT_FALSE(flag.help.empty()) << FlagKey(flag);
+  }
+}
+
+TEST(FlagTable, EveryFlagIsInHelpAndInTheGeneratedTable) {
+  const std::string help = FlagsHelp();
+  const std::string table = FlagsMarkdown();
+  for (const Flag& flag : Flags()) {
+    for (std::string_view name : FlagSpellings(flag)) {
+      EXPECT_THAT(help, HasSubstr(std::string(name)));
+      EXPECT_THAT(table, HasSubstr(std::string(name)));
+    }
+    EXPECT_THAT(table, HasSubstr("`" + std::string(FlagKey(flag)) + "`"));
+    if (!flag.env.empty()) {
+      EXPECT_THAT(help, HasSubstr("[" + std::string(flag.env) + "]"));
+      EXPECT_THAT(table, HasSubstr("`" + std::string(flag.env) + "`"));
+    }
+  }
+}
+
+TEST(FlagTable, CommittedDocumentHoldsTheGeneratedTable) {
+  std::ifstream file(std::string(BLOOMERY_SOURCE_DIR) + "/docs/serving.md");
+  std::stringstream page;
+  page << file.rdbuf();
+  // Regenerate with: bloomery-serve --help-markdown
+  EXPECT_TRUE(page.str().find(FlagsMarkdown()) != std::string::npos)
+      << "docs/serving.md does not hold the table that --help-markdown prints";
+}
+
+TEST(FlagTable, EveryFlagParsesFromTheCommandLineTheEnvironmentAndTheSettingsFile) {
+  for (const Flag& flag : Flags()) {
+    if (IsAction(flag)) continue;
+    const std::string key(FlagKey(flag));
+    const std::string value = SampleOf(flag);
+    const bool refused = flag.support == FlagSupport::kRefused && flag.apply == nullptr;
+    SCOPED_TRACE(key);
+    for (std::string_view name : FlagSpellings(flag)) {
+      std::vector<std::string> arguments{std::string(name)};
+      if (flag.value != FlagValue::kSwitch) arguments.push_back(value);
+      const std::string refusal = Refusal(arguments);
+      if (refused) {
+        EXPECT_THAT(refusal, HasSubstr(std::string(name) + ": not supported: "));
+      } else if (flag.support != FlagSupport::kRefused) {
+        EXPECT_EQ(refusal, "") << name;
+      }
+    }
+    if (!flag.env.empty()) {
+      const std::string refusal = Refusal({}, {{std::string(flag.env), value}});
+      EXPECT_EQ(refusal.empty(), flag.support != FlagSupport::kRefused) << refusal;
+    }
+    const std::string refusal = Refusal({}, {}, key + " = " + value + "\n");
+    EXPECT_EQ(refusal.empty(), flag.support != FlagSupport::kRefused) << refusal;
+  }
+}
+
+TEST(Flags, NothingGivenGivesTheDefaults) {
+  const ParsedFlags parsed = Parse({});
+  EXPECT_EQ(parsed.action, FlagAction::kServe);
+  EXPECT_EQ(parsed.settings.port, 8080);
+  EXPECT_EQ(parsed.settings.hosts, std::vector<std::string>{"127.0.0.1"});
+  EXPECT_EQ(parsed.settings.parallel, 1);
+  EXPECT_EQ(parsed.settings.context, 0);
+  EXPECT_EQ(parsed.settings.type_k, PlaneType::kF16);
+  EXPECT_TRUE(parsed.warnings.empty());
+}
+
+TEST(Flags, CommandLineWinsOverEnvironmentAndEnvironmentOverTheSettingsFile) {
+  const std::map<std::string, std::string> environment{{"LLAMA_ARG_PORT", "2000"},
+                                                       {"LLAMA_ARG_CTX_SIZE", "200"}};
+  const std::string ini = "port = 1000\nctx-size = 100\nparallel = 3\n";
+  const ServeSettings settings = Parse({"--port", "3000"}, environment, ini).settings;
+  EXPECT_EQ(settings.port, 3000);
+  EXPECT_EQ(settings.context, 200);
+  EXPECT_EQ(settings.parallel, 3);
+}
+
+TEST(Flags, HigherSourceReplacesTheListOfALowerOne) {
+  const ServeSettings both = Parse({"-r", "a", "-r", "b"}, {}, "reverse-prompt = c\n").settings;
+  EXPECT_EQ(both.stop, (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(Flags, LastOfARepeatedScalarCounts) {
+  EXPECT_EQ(Parse({"-c", "10", "--ctx-size", "20"}).settings.context, 20);
+  EXPECT_FALSE(Parse({"--slots", "--no-slots"}).settings.slots_route);
+  EXPECT_TRUE(Parse({"--no-slots", "--slots"}).settings.slots_route);
+}
+
+TEST(Flags, ShortNamesEqualsSignsAndUnderscoresAreSpellings) {
+  EXPECT_EQ(Parse({"-ctk", "q8_0"}).settings.type_k, PlaneType::kQ8_0);
+  EXPECT_EQ(Parse({"--ctx-size=64"}).settings.context, 64);
+  EXPECT_EQ(Parse({"--ctx_size", "64"}).settings.context, 64);
+  EXPECT_EQ(Parse({"-n", "-1"}).settings.n_predict, -1);
+  EXPECT_EQ(Parse({"--host", "0.0.0.0,/run/b.sock"}).settings.hosts,
+            (std::vector<std::string>{"0.0.0.0", "/run/b.sock"}));
+}
+
+TEST(Flags, PrefixesAreNotGuessed) {
+  EXPECT_THAT(Refusal({"--ctx", "5"}), "");  // a spelling of its own
+  EXPECT_THAT(Refusal({"--ctx-siz", "5"}), HasSubstr("--ctx-siz: unknown flag"));
+  EXPECT_THAT(Refusal({"--por", "5"}), HasSubstr("--por: unknown flag"));
+}
+
+TEST(Flags, UnknownAndStrayArgumentsAreRefusedByName) {
+  EXPECT_THAT(Refusal({"--frobnicate"}), HasSubstr("--frobnicate"));
+  EXPECT_THAT(Refusal({"-q"}), HasSubstr("-q"));
+  EXPECT_THAT(Refusal({"model.gguf"}), HasSubstr("model.gguf"));
+  EXPECT_THAT(Refusal({}, {}, "frobnicate = 1\n"), HasSubstr("serve.ini: frobnicate"));
+  EXPECT_THAT(Refusal({}, {}, "[other]\nport = 1\n"), HasSubstr("other.port"));
+  EXPECT_THAT(Refusal({}, {}, "port\n"), HasSubstr("serve.ini"));
+}
+
+TEST(Flags, BadValuesAreRefusedWithNameAndReason) {
+  EXPECT_THAT(Refusal({"-c"}), HasSubstr("-c: a value is missing"));
+  EXPECT_THAT(Refusal({"-c", "many"}), HasSubstr("-c: 'many' is no integer"));
+  EXPECT_THAT(Refusal({"-c", "12x"}), HasSubstr("is no integer"));
+  EXPECT_THAT(Refusal({"--port", "65536"}), HasSubstr("outside 0 to 65535"));
+  EXPECT_EQ(Refusal({"--port", "65535"}), "");
+  EXPECT_THAT(Refusal({"--port", "-1"}), HasSubstr("--port"));
+  EXPECT_THAT(Refusal({"-np", "0"}), HasSubstr("-np"));
+  EXPECT_THAT(Refusal({"-np", "65"}), HasSubstr("-np"));
+  EXPECT_EQ(Refusal({"-np", "64"}), "");
+  EXPECT_THAT(Refusal({"--temp", "nan"}), HasSubstr("no finite number"));
+  EXPECT_THAT(Refusal({"-ctk", "q4_0"}), HasSubstr("none of f32|f16|q8_0"));
+  EXPECT_THAT(Refusal({"--slots=no"}), HasSubstr("takes no value"));
+  EXPECT_THAT(Refusal({}, {{"LLAMA_ARG_PORT", "x"}}), HasSubstr("LLAMA_ARG_PORT"));
+  EXPECT_THAT(Refusal({}, {{"LLAMA_ARG_ENDPOINT_SLOTS", "maybe"}}),
+              HasSubstr("LLAMA_ARG_ENDPOINT_SLOTS"));
+  EXPECT_THAT(Refusal({}, {}, "port = x\n"), HasSubstr("serve.ini: port"));
+  EXPECT_THAT(Refusal({"--host-budget", "5 parsecs"}), HasSubstr("--host-budget"));
+  EXPECT_THAT(Refusal({"--chat-template-kwargs", "[1]"}), HasSubstr("JSON object"));
+  EXPECT_THAT(Refusal({"--chat-template-kwargs", "{"}), HasSubstr("--chat-template-kwargs"));
+  EXPECT_THAT(Refusal({"--logit-bias", "x"}), HasSubstr("TOKEN+BIAS"));
+  EXPECT_THAT(Refusal({"--samplers", "top_k;nonsense"}), HasSubstr("nonsense"));
+  EXPECT_THAT(Refusal({"--repeat-penalty", "0"}), HasSubstr("repeat_penalty"));
+  EXPECT_THAT(Refusal({"--no-jinja"}), HasSubstr("--no-jinja"));
+}
+
+TEST(Flags, HintsAreAcceptedWithAWarningAndRestAreRefusedWithAReason) {
+  const ParsedFlags hints = Parse({"--mlock", "-ngl", "99", "-fa", "on"});
+  ASSERT_EQ(hints.warnings.size(), 3U);
+  EXPECT_THAT(hints.warnings, ::testing::Contains(HasSubstr("-ngl")));
+  EXPECT_TRUE(Parse({"-ngl", "0"}).warnings.empty());
+  EXPECT_TRUE(Parse({"-ngl", "auto", "--no-context-shift", "--no-mmproj"}).warnings.empty());
+  EXPECT_THAT(Refusal({"--context-shift"}), HasSubstr("--context-shift: not supported"));
+  EXPECT_THAT(Refusal({"--rpc", "h"}), HasSubstr("--rpc: not supported"));
+  EXPECT_THAT(Refusal({"--lora", "f"}), HasSubstr("--lora"));
+}
+
+TEST(Flags, UnknownLlamaVariableIsAWarningAndOthersAreNotLookedAt) {
+  const ParsedFlags parsed = Parse({}, {{"LLAMA_ARG_NEW", "1"}, {"HOME", "/x"}, {"PORT", "1"}});
+  ASSERT_EQ(parsed.warnings.size(), 1U);
+  EXPECT_THAT(parsed.warnings[0], HasSubstr("LLAMA_ARG_NEW"));
+}
+
+TEST(Flags, BooleansOfEnvironmentAndFileTakeEightWords) {
+  for (const char* yes : {"true", "1", "on", "enabled"}) {
+    EXPECT_TRUE(Parse({}, {{"LLAMA_ARG_ENDPOINT_PROPS", yes}}).settings.props_writable);
+  }
+  for (const char* no : {"false", "0", "off", "disabled"}) {
+    EXPECT_FALSE(Parse({}, {{"LLAMA_ARG_ENDPOINT_SLOTS", no}}).settings.slots_route);
+  }
+  EXPECT_FALSE(Parse({}, {}, "slots = off\n").settings.slots_route);
+  EXPECT_FALSE(Parse({}, {}, "no-slots = true\n").settings.slots_route);
+  EXPECT_EQ(Parse({}, {}, "[default]\nport = 7\n").settings.port, 7);
+}
+
+TEST(Flags, EscapesInStopStringsAreProcessedUnlessSwitchedOff) {
+  EXPECT_EQ(Parse({"-r", "a\\nb\\\\\\q"}).settings.stop[0], "a\nb\\\\q");
+  EXPECT_EQ(Parse({"-r", "a\\nb", "--no-escape"}).settings.stop[0], "a\\nb");
+}
+
+TEST(Flags, FirstDryBreakerReplacesTheDefaultOnes) {
+  EXPECT_EQ(Parse({}).settings.sampling.dry_sequence_breakers.size(), 4U);
+  EXPECT_EQ(Parse({"--dry-sequence-breaker", "x", "--dry-sequence-breaker", "y"})
+                .settings.sampling.dry_sequence_breakers,
+            (std::vector<std::string>{"x", "y"}));
+  EXPECT_TRUE(
+      Parse({"--dry-sequence-breaker", "none"}).settings.sampling.dry_sequence_breakers.empty());
+}
+
+TEST(Flags, ActionsAreFoundBeforeAnythingElseIsChecked) {
+  EXPECT_EQ(Parse({"--help"}).action, FlagAction::kHelp);
+  EXPECT_EQ(Parse({"-c", "bad", "-h"}).action, FlagAction::kHelp);
+  EXPECT_EQ(Parse({"--version"}).action, FlagAction::kVersion);
+  EXPECT_EQ(Parse({"--help-markdown"}).action, FlagAction::kHelpMarkdown);
+}
+
+TEST(Flags, ConfigPathComesFromTheCommandLineThenTheEnvironment) {
+  FlagSources sources;
+  EXPECT_EQ(ConfigPath(sources), "");
+  sources.environment["BLOOMERY_CONFIG"] = "env.ini";
+  EXPECT_EQ(ConfigPath(sources), "env.ini");
+  sources.arguments = {"--config", "a.ini", "--config=b.ini"};
+  EXPECT_EQ(ConfigPath(sources), "b.ini");
+}
+
+TEST(Flags, ValuesReachTheSettings) {
+  const ServeSettings s = Parse({"-a",
+                                 "b,a",
+                                 "--api-key",
+                                 "k1,k2",
+                                 "--host-budget",
+                                 "512MiB",
+                                 "-s",
+                                 "-1",
+                                 "--temp",
+                                 "0.25",
+                                 "-l",
+                                 "7-2.5",
+                                 "--reasoning",
+                                 "off",
+                                 "--isa",
+                                 "scalar",
+                                 "-to",
+                                 "5",
+                                 "-t",
+                                 "3",
+                                 "--threads-http",
+                                 "2",
+                                 "--sse-ping-interval",
+                                 "-1",
+                                 "-b",
+                                 "64",
+                                 "-ub",
+                                 "32"})
+                              .settings;
+  EXPECT_EQ(s.aliases, (std::vector<std::string>{"b", "a"}));
+  EXPECT_EQ(s.api_keys, (std::vector<std::string>{"k1", "k2"}));
+  EXPECT_EQ(s.host_budget_bytes, 512ULL << 20);
+  EXPECT_EQ(s.sampling.seed, text::kRandomSeed);
+  EXPECT_EQ(s.sampling.temperature, 0.25);
+  ASSERT_EQ(s.sampling.logit_bias.size(), 1U);
+  EXPECT_EQ(s.sampling.logit_bias[0].token, 7);
+  EXPECT_EQ(s.sampling.logit_bias[0].bias, -2.5F);
+  EXPECT_EQ(s.thinking, Thinking::kOff);
+  EXPECT_EQ(s.isa, IsaChoice::kScalar);
+  EXPECT_EQ(s.timeout_s, 5);
+  EXPECT_EQ(s.threads, 3);
+  EXPECT_EQ(s.http_threads, 2);
+  EXPECT_EQ(s.sse_ping_s, -1);
+  EXPECT_EQ(s.batch, 64);
+  EXPECT_EQ(s.ubatch, 32);
+}
+
+}  // namespace
+}  // namespace bloomery::serve

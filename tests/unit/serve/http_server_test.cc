@@ -1,0 +1,559 @@
+#include "runtime/serve/http_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "runtime/base/error.h"
+#include "tests/unit/serve/client.h"
+
+namespace bloomery::serve {
+namespace {
+
+using std::chrono::milliseconds;
+using test::Answer;
+using test::Client;
+using test::Fetch;
+using test::RequestText;
+using ::testing::HasSubstr;
+
+// A server whose handler is the test's.
+class HttpServerTest : public ::testing::Test {
+ protected:
+  using Handler = std::function<void(std::shared_ptr<HttpExchange>)>;
+
+  HttpServerTest() {
+    options_.threads = 2;
+    handler_ = [](const std::shared_ptr<HttpExchange>& exchange) {
+      HttpResponse response;
+      response.content_type = "text/plain";
+      response.body = exchange->request().method + " " + exchange->request().path + " " +
+                      exchange->request().body;
+      exchange->Reply(response);
+    };
+  }
+
+  int Start() {
+    HttpCallbacks callbacks;
+    callbacks.admit = [](const HttpRequest& request) -> std::optional<HttpResponse> {
+      if (request.path != "/refused") return std::nullopt;
+      HttpResponse response;
+      response.status = 401;
+      return response;
+    };
+    callbacks.handle = [this](std::shared_ptr<HttpExchange> e) { handler_(std::move(e)); };
+    callbacks.refuse = [](int status, const std::string& message, const HttpRequest&) {
+      HttpResponse response;
+      response.status = status;
+      response.body = message;
+      return response;
+    };
+    server_ = std::make_unique<HttpServer>(options_, callbacks);
+    server_->Start();
+    return server_->port();
+  }
+
+  HttpOptions options_;
+  Handler handler_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, PortZeroBindsAFreePortAndNamesItInTheUrl) {
+  const int port = Start();
+  EXPECT_GT(port, 0);
+  ASSERT_EQ(server_->urls().size(), 1U);
+  EXPECT_EQ(server_->urls()[0], "http://127.0.0.1:" + std::to_string(port));
+}
+
+TEST_F(HttpServerTest, BusyPortIsABindError) {
+  const int port = Start();
+  HttpOptions second;
+  second.port = port;
+  EXPECT_THROW(HttpServer(second, {}), BindError);
+}
+
+TEST_F(HttpServerTest, PortZeroWithSeveralHostsIsRefused) {
+  HttpOptions two;
+  two.hosts = {"127.0.0.1", "127.0.0.2"};
+  EXPECT_THROW(HttpServer(two, {}), Error);
+}
+
+TEST_F(HttpServerTest, AnswerHasExactlyTheseBytes) {
+  const int port = Start();
+  Client client(port);
+  client.Send("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  client.ReadToEnd();
+  EXPECT_EQ(client.received(),
+            "HTTP/1.1 200 OK\r\nServer: bloomery\r\nContent-Type: text/plain\r\n"
+            "Content-Length: 7\r\nConnection: close\r\n\r\nGET /a ");
+}
+
+TEST_F(HttpServerTest, KeepAliveServesManyRequestsOnOneConnection) {
+  const int port = Start();
+  Client client(port);
+  for (int i = 0; i < 5; ++i) {
+    client.Send(RequestText("POST", "/n", std::to_string(i)));
+    EXPECT_EQ(client.Read().body, "POST /n " + std::to_string(i));
+  }
+  EXPECT_EQ(server_->connections(), 1U);
+}
+
+TEST_F(HttpServerTest, PipelinedRequestsAreAnsweredInOrder) {
+  const int port = Start();
+  Client client(port);
+  client.Send(RequestText("POST", "/1", "one") + RequestText("GET", "/2") +
+              RequestText("POST", "/3", "three"));
+  EXPECT_EQ(client.Read().body, "POST /1 one");
+  EXPECT_EQ(client.Read().body, "GET /2 ");
+  EXPECT_EQ(client.Read().body, "POST /3 three");
+}
+
+TEST_F(HttpServerTest, PipelinedRequestSentDuringASlowAnswerIsKept) {
+  std::promise<std::shared_ptr<HttpExchange>> first;
+  std::atomic<int> calls{0};
+  handler_ = [&, echo = handler_](std::shared_ptr<HttpExchange> exchange) {
+    if (calls++ == 0) {
+      first.set_value(std::move(exchange));
+    } else {
+      echo(std::move(exchange));
+    }
+  };
+  const int port = Start();
+  Client client(port);
+  client.Send(RequestText("GET", "/slow"));
+  const auto exchange = first.get_future().get();
+  const std::string second = RequestText("POST", "/next", "body");
+  client.Send(second.substr(0, 20));  // only part of the head is here when the answer ends
+  HttpResponse response;
+  response.body = "slow";
+  exchange->Reply(response);
+  EXPECT_EQ(client.Read().body, "slow");
+  client.Send(second.substr(20));
+  EXPECT_EQ(client.Read().body, "POST /next body");
+}
+
+TEST_F(HttpServerTest, HeadGetsTheLengthButNoBody) {
+  const int port = Start();
+  Client client(port);
+  client.Send(RequestText("HEAD", "/x"));
+  const Answer answer = client.Read(true);
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.headers.at("content-length"), "8");
+  client.Send(RequestText("GET", "/y"));
+  EXPECT_EQ(client.Read().body, "GET /y ");
+}
+
+TEST_F(HttpServerTest, TargetIsDecodedAndQueryParsed) {
+  std::promise<HttpRequest> seen;
+  handler_ = [&, echo = handler_](std::shared_ptr<HttpExchange> exchange) {
+    seen.set_value(exchange->request());
+    echo(std::move(exchange));
+  };
+  const int port = Start();
+  Fetch(port, "GET", "/a%20b?x=1&y=a+b%26c&flag&x=2", "", {{"X-Thing", "v"}});
+  const HttpRequest request = seen.get_future().get();
+  EXPECT_EQ(request.path, "/a b");
+  EXPECT_EQ(request.Query("x"), "1");
+  EXPECT_EQ(request.Query("y"), "a b&c");
+  EXPECT_EQ(request.Query("flag"), "");
+  EXPECT_EQ(request.Query("z"), std::nullopt);
+  EXPECT_EQ(request.Header("x-thing"), "v");
+  EXPECT_EQ(request.Header("absent"), "");
+}
+
+struct Malformed {
+  std::string name;
+  std::string bytes;
+};
+
+class MalformedTest : public HttpServerTest, public ::testing::WithParamInterface<Malformed> {};
+
+TEST_P(MalformedTest, GetsA400AndAClosedConnection) {
+  const int port = Start();
+  Client client(port);
+  client.Send(GetParam().bytes);
+  const Answer answer = client.Read();
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.headers.at("connection"), "close");
+  EXPECT_TRUE(client.ReadToEnd());
+  EXPECT_EQ(Fetch(port, "GET", "/still").status, 200);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Requests, MalformedTest,
+    ::testing::Values(
+        Malformed{"Garbage", "\x16\x03\x01\x02 hello\r\n\r\n"},
+        Malformed{"NoVersion", "GET /\r\n\r\n"},
+        Malformed{"WrongVersion", "GET / HTTP/9.9\r\n\r\n"},
+        Malformed{"HeaderWithoutColon", "GET / HTTP/1.1\r\nbroken\r\n\r\n"},
+        Malformed{"NegativeLength", "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"},
+        Malformed{"TwoLengths",
+                  "POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"},
+        Malformed{"LengthAndChunks",
+                  "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
+                  "0\r\n\r\n"},
+        Malformed{"BadChunk",
+                  "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n"},
+        Malformed{"BadEscape", "GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n"},
+        Malformed{"NulInPath", "GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n"}),
+    [](const auto& tested) { return tested.param.name; });
+
+TEST_F(HttpServerTest, ChunkedBodyIsJoined) {
+  const int port = Start();
+  Client client(port);
+  client.Send(
+      "POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n");
+  EXPECT_EQ(client.Read().body, "POST /c abcdefg");
+}
+
+TEST_F(HttpServerTest, ExpectContinueIsAnsweredBeforeTheBody) {
+  const int port = Start();
+  Client client(port);
+  client.Send("POST /e HTTP/1.1\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
+  ASSERT_TRUE(client.ReadUntil("HTTP/1.1 100 Continue\r\n\r\n"));
+  client.Send("body");
+  EXPECT_EQ(client.Read().body, "POST /e body");
+}
+
+TEST_F(HttpServerTest, HeadAtTheLimitPassesAndOnePastIsRefused) {
+  options_.head_bytes_max = 1000;
+  const int port = Start();
+  const std::string plain = RequestText("GET", "/", "", {{"X-Fill", ""}});
+  const std::string fits =
+      RequestText("GET", "/", "", {{"X-Fill", std::string(1000 - plain.size(), 'a')}});
+  ASSERT_EQ(fits.size(), 1000U);
+  Client good(port);
+  good.Send(fits);
+  EXPECT_EQ(good.Read().status, 200);
+  Client bad(port);
+  bad.Send(RequestText("GET", "/", "", {{"X-Fill", std::string(1001 - plain.size(), 'a')}}));
+  EXPECT_EQ(bad.Read().status, 431);
+}
+
+TEST_F(HttpServerTest, BodyAtTheLimitPassesAndOnePastIsRefused) {
+  options_.body_bytes_max = 100;
+  const int port = Start();
+  EXPECT_EQ(Fetch(port, "POST", "/", std::string(100, 'b')).status, 200);
+  EXPECT_EQ(Fetch(port, "POST", "/", std::string(101, 'b')).status, 413);
+  Client chunked(port);
+  chunked.Send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" +
+               std::string(101, 'b') + "\r\n0\r\n\r\n");
+  EXPECT_EQ(chunked.Read().status, 413);
+}
+
+TEST_F(HttpServerTest, BodiesOverTheSharedLimitAreRefusedUntilOneEnds) {
+  options_.body_bytes_max = 100;
+  options_.bodies_bytes_max = 150;
+  const int port = Start();
+  Client first(port);
+  first.Send("POST /1 HTTP/1.1\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n");
+  ASSERT_TRUE(first.ReadUntil("100 Continue"));
+  EXPECT_EQ(Fetch(port, "POST", "/2", std::string(51, 'b')).status, 503);
+  EXPECT_EQ(Fetch(port, "POST", "/2", std::string(50, 'b')).status, 200);
+  first.Send(std::string(100, 'b'));
+  EXPECT_EQ(first.Read().status, 200);
+  EXPECT_EQ(Fetch(port, "POST", "/2", std::string(100, 'b')).status, 200);
+}
+
+TEST_F(HttpServerTest, ConnectionPastTheLimitGetsA503WithRetryAfterSemantics) {
+  options_.connections_max = 2;
+  const int port = Start();
+  Client a(port);
+  Client b(port);
+  a.Send(RequestText("GET", "/a"));
+  b.Send(RequestText("GET", "/b"));
+  EXPECT_EQ(a.Read().status, 200);
+  EXPECT_EQ(b.Read().status, 200);
+  Client c(port);
+  const Answer refused = c.Read();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.headers.at("connection"), "close");
+  EXPECT_TRUE(c.ReadToEnd());
+  a.Send("GET /a HTTP/1.1\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(a.Read().status, 200);
+  a.ReadToEnd();
+  a.Close();
+  // The place is free again once the server has seen the end of `a`.
+  int status = 0;
+  for (int i = 0; i < 200 && status != 200; ++i) {
+    Client d(port);
+    d.Send(RequestText("GET", "/d"));
+    status = d.Read().status;
+  }
+  EXPECT_EQ(status, 200);
+}
+
+TEST_F(HttpServerTest, SlowHeadIsCutOffInTotalNotPerByte) {
+  options_.head_time_max = milliseconds(300);
+  const int port = Start();
+  Client client(port);
+  const auto start = std::chrono::steady_clock::now();
+  client.Send("GET / HTTP/1.1\r\n");
+  std::jthread dripper([&](const std::stop_token& stop) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any pause;
+    while (!pause.wait_for(lock, stop, milliseconds(20), [] { return false; }) &&
+           !stop.stop_requested()) {
+      client.Send("X-A: b\r\n");
+    }
+  });
+  const Answer answer = client.Read();
+  dripper.request_stop();
+  dripper.join();
+  EXPECT_EQ(answer.status, 408);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(300));
+  EXPECT_TRUE(client.ReadToEnd());
+}
+
+TEST_F(HttpServerTest, SlowBodyIsCutOff) {
+  options_.body_time_max = milliseconds(200);
+  const int port = Start();
+  Client client(port);
+  client.Send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  EXPECT_EQ(client.Read().status, 408);
+  EXPECT_TRUE(client.ReadToEnd());
+}
+
+TEST_F(HttpServerTest, IdleConnectionIsClosedWithoutAnAnswer) {
+  options_.head_time_max = milliseconds(150);
+  options_.idle_time_max = milliseconds(150);
+  const int port = Start();
+  Client silent(port);
+  EXPECT_TRUE(silent.ReadToEnd());
+  EXPECT_EQ(silent.received(), "");
+  Client once(port);
+  once.Send(RequestText("GET", "/"));
+  EXPECT_EQ(once.Read().status, 200);
+  EXPECT_TRUE(once.ReadToEnd());
+  EXPECT_EQ(once.received(), "");
+}
+
+TEST_F(HttpServerTest, StreamIsFramedInChunksByteForByte) {
+  handler_ = [](const std::shared_ptr<HttpExchange>& exchange) {
+    HttpResponse head;
+    head.content_type = kEventStreamType;
+    exchange->BeginStream(head, 0);
+    exchange->Write("data: 1\n\n");
+    exchange->Write("");
+    exchange->Write("data: twenty bytes\n\n");
+    exchange->End();
+  };
+  const int port = Start();
+  Client client(port);
+  client.Send("GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
+  client.ReadToEnd();
+  EXPECT_EQ(client.received(),
+            "HTTP/1.1 200 OK\r\nServer: bloomery\r\nContent-Type: text/event-stream\r\n"
+            "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+            "9\r\ndata: 1\n\n\r\n14\r\ndata: twenty bytes\n\n\r\n0\r\n\r\n");
+}
+
+TEST_F(HttpServerTest, Http10StreamEndsWithTheConnection) {
+  handler_ = [](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->BeginStream({}, 0);
+    exchange->Write("abc");
+    exchange->End();
+  };
+  const int port = Start();
+  Client client(port);
+  client.Send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+  client.ReadToEnd();
+  EXPECT_THAT(client.received(), HasSubstr("Connection: close\r\n\r\nabc"));
+}
+
+TEST_F(HttpServerTest, SilentStreamIsPinged) {
+  std::promise<std::shared_ptr<HttpExchange>> started;
+  handler_ = [&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->BeginStream({}, 1);
+    started.set_value(std::move(exchange));
+  };
+  const int port = Start();
+  Client client(port);
+  client.Send(RequestText("GET", "/"));
+  const auto exchange = started.get_future().get();
+  EXPECT_TRUE(client.ReadUntil("3\r\n:\n\n\r\n"));
+  exchange->Write("x");
+  exchange->End();
+  EXPECT_TRUE(client.ReadUntil("1\r\nx\r\n0\r\n\r\n"));
+}
+
+TEST_F(HttpServerTest, VanishedClientIsNoticedWhileTheAnswerIsBeingMade) {
+  std::promise<void> gone;
+  std::promise<void> started;
+  std::shared_ptr<HttpExchange> kept;
+  handler_ = [&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->OnGone([&] { gone.set_value(); });
+    kept = std::move(exchange);
+    started.set_value();
+  };
+  const int port = Start();
+  {
+    Client client(port);
+    client.Send(RequestText("GET", "/"));
+    started.get_future().wait();
+  }
+  EXPECT_EQ(gone.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  kept->Reply({});  // does nothing
+  kept.reset();
+}
+
+TEST_F(HttpServerTest, GoneIsNotReportedAfterACompleteAnswer) {
+  std::atomic<int> calls{0};
+  handler_ = [&, echo = handler_](std::shared_ptr<HttpExchange> exchange) {
+    exchange->OnGone([&] { ++calls; });
+    echo(std::move(exchange));
+  };
+  const int port = Start();
+  {
+    Client client(port);
+    client.Send(RequestText("GET", "/"));
+    EXPECT_EQ(client.Read().status, 200);
+  }
+  server_->Stop(milliseconds(1000));
+  EXPECT_EQ(calls, 0);
+}
+
+TEST_F(HttpServerTest, ClientThatDoesNotReadItsStreamIsCutOff) {
+  options_.unsent_bytes_max = 1 << 20;
+  std::promise<void> gone;
+  handler_ = [&](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->OnGone([&] { gone.set_value(); });
+    exchange->BeginStream({}, 0);
+    for (int i = 0; i < 64; ++i) exchange->Write(std::string(1 << 20, 'x'));
+  };
+  const int port = Start();
+  Client client(port);
+  client.Send(RequestText("GET", "/"));
+  EXPECT_EQ(gone.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
+}
+
+TEST_F(HttpServerTest, WriteThatTakesTooLongEndsTheConnection) {
+  options_.write_time_max = milliseconds(200);
+  std::promise<void> gone;
+  std::shared_ptr<HttpExchange> kept;
+  handler_ = [&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->OnGone([&] { gone.set_value(); });
+    exchange->BeginStream({}, 0);
+    exchange->Write(std::string(15 << 20, 'x'));
+    kept = std::move(exchange);
+  };
+  const int port = Start();
+  Client client(port);
+  client.Send(RequestText("GET", "/"));
+  EXPECT_EQ(gone.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  kept.reset();
+}
+
+TEST_F(HttpServerTest, DroppedExchangeBecomesA500) {
+  handler_ = [](const std::shared_ptr<HttpExchange>&) {};
+  const int port = Start();
+  EXPECT_EQ(Fetch(port, "GET", "/").status, 500);
+}
+
+TEST_F(HttpServerTest, ThrowingHandlerBecomesA500WithoutItsText) {
+  handler_ = [](const std::shared_ptr<HttpExchange>&) { throw std::runtime_error("/secret/path"); };
+  const int port = Start();
+  const Answer answer = Fetch(port, "GET", "/");
+  EXPECT_EQ(answer.status, 500);
+  EXPECT_EQ(answer.body, "internal error");
+}
+
+TEST_F(HttpServerTest, DroppedStreamDoesNotLookComplete) {
+  handler_ = [](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->BeginStream({}, 0);
+    exchange->Write("half");
+  };
+  const int port = Start();
+  const Answer answer = Fetch(port, "GET", "/");
+  EXPECT_EQ(answer.body, "half");
+  EXPECT_FALSE(answer.complete);
+}
+
+TEST_F(HttpServerTest, RefusedHeadIsAnsweredWithoutReadingTheBody) {
+  const int port = Start();
+  Client client(port);
+  client.Send("POST /refused HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n");
+  const Answer answer = client.Read();
+  EXPECT_EQ(answer.status, 401);
+  EXPECT_EQ(answer.headers.at("connection"), "close");
+}
+
+TEST_F(HttpServerTest, CommonHeadersAreOnEveryAnswer) {
+  handler_ = [](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->SetHeaders({{"X-Common", "1"}});
+    exchange->Reply({});
+  };
+  const int port = Start();
+  EXPECT_EQ(Fetch(port, "GET", "/").headers.at("x-common"), "1");
+}
+
+TEST_F(HttpServerTest, StopLetsAnAnswerInProgressFinish) {
+  std::promise<std::shared_ptr<HttpExchange>> started;
+  handler_ = [&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->BeginStream({}, 0);
+    started.set_value(std::move(exchange));
+  };
+  const int port = Start();
+  Client client(port);
+  client.Send(RequestText("GET", "/"));
+  auto exchange = started.get_future().get();
+  std::thread stopper([&] { server_->Stop(std::chrono::seconds(20)); });
+  exchange->Write("late");
+  exchange->End();
+  exchange.reset();
+  const Answer answer = client.Read();
+  EXPECT_EQ(answer.body, "late");
+  EXPECT_TRUE(answer.complete);
+  client.Close();
+  stopper.join();
+  EXPECT_THROW(Client{port}, std::runtime_error);
+}
+
+TEST_F(HttpServerTest, StopCutsOffWhatDoesNotFinishInTime) {
+  std::shared_ptr<HttpExchange> kept;
+  std::promise<void> started;
+  handler_ = [&](std::shared_ptr<HttpExchange> exchange) {
+    kept = std::move(exchange);
+    started.set_value();
+  };
+  const int port = Start();
+  Client client(port);
+  client.Send(RequestText("GET", "/"));
+  started.get_future().wait();
+  server_->Stop(milliseconds(50));
+  EXPECT_TRUE(client.ReadToEnd());
+  EXPECT_EQ(client.received(), "");
+  kept.reset();
+}
+
+TEST_F(HttpServerTest, StopClosesIdleConnectionsAtOnce) {
+  const int port = Start();
+  Client client(port);
+  client.Send(RequestText("GET", "/"));
+  EXPECT_EQ(client.Read().status, 200);
+  const auto start = std::chrono::steady_clock::now();
+  server_->Stop(std::chrono::seconds(20));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_TRUE(client.ReadToEnd());
+}
+
+TEST_F(HttpServerTest, UnixSocketIsServedAndRemovedAtTheEnd) {
+  const std::string path = ::testing::TempDir() + "b" + std::to_string(::getpid()) + ".sock";
+  options_.hosts = {path};
+  Start();
+  EXPECT_EQ(server_->urls()[0], "unix:" + path);
+  EXPECT_EQ(::access(path.c_str(), F_OK), 0);
+  server_->Stop(milliseconds(10));
+  EXPECT_NE(::access(path.c_str(), F_OK), 0);
+}
+
+}  // namespace
+}  // namespace bloomery::serve
