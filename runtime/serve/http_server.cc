@@ -37,7 +37,7 @@ namespace http = boost::beast::http;
 using Protocol = asio::generic::stream_protocol;
 using Strand = asio::strand<asio::io_context::executor_type>;
 using Socket = asio::basic_stream_socket<Protocol, Strand>;
-using Acceptor = asio::basic_socket_acceptor<Protocol, asio::io_context::executor_type>;
+using Acceptor = asio::basic_socket_acceptor<Protocol, Strand>;
 using ErrorCode = boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
@@ -278,9 +278,10 @@ void Connection::ReadHead() {
   parser_->header_limit(static_cast<uint32_t>(shared_->options.head_bytes_max));
   parser_->body_limit(shared_->options.body_bytes_max);
   SetDeadline(Phase::kHead, shared_->options.head_time_max);
-  http::async_read_header(
-      socket_, buffer_, *parser_,
-      [self = shared_from_this()](const ErrorCode& error, size_t) { self->OnHead(error); });
+  http::async_read_header(socket_, buffer_, *parser_,
+                          [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
+                            self->OnHead(error, bytes);
+                          });
 }
 
 void Connection::OnHead(const ErrorCode& error, size_t bytes) {
@@ -630,7 +631,10 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   }
 
   void Start() {
-    for (auto& acceptor : acceptors_) Accept(*acceptor);
+    for (auto& acceptor : acceptors_) {
+      asio::post(acceptor->get_executor(),
+                 [self = shared_from_this(), &acceptor] { self->Accept(*acceptor); });
+    }
     for (int i = 0; i < std::max(1, shared_->options.threads); ++i) {
       threads_.emplace_back([shared = shared_] { shared->io.run(); });
     }
@@ -644,10 +648,12 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
       shared_->stopping = true;
       open.assign(shared_->open.begin(), shared_->open.end());
     }
-    asio::post(shared_->io, [self = shared_from_this()] {
-      ErrorCode ignored;
-      for (auto& acceptor : self->acceptors_) acceptor->close(ignored);
-    });
+    for (auto& acceptor : acceptors_) {
+      asio::post(acceptor->get_executor(), [self = shared_from_this(), &acceptor] {
+        ErrorCode ignored;
+        acceptor->close(ignored);
+      });
+    }
     for (auto& connection : open) connection->BeginStop();
     {
       std::unique_lock lock(shared_->mutex);
@@ -709,7 +715,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   }
 
   std::unique_ptr<Acceptor> Bind(const Protocol::endpoint& endpoint, const std::string& what) {
-    auto acceptor = std::make_unique<Acceptor>(shared_->io.get_executor());
+    auto acceptor = std::make_unique<Acceptor>(asio::make_strand(shared_->io));
     ErrorCode error;
     acceptor->open(Protocol(endpoint.protocol().family(), 0), error);
     if (!error) acceptor->set_option(asio::socket_base::reuse_address(true), error);
@@ -734,7 +740,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   void OnAccept(Acceptor& acceptor, const ErrorCode& error, Socket socket) {
     if (!acceptor.is_open() || shared_->Stopping()) return;
     if (error) {
-      auto pause = std::make_shared<asio::steady_timer>(shared_->io, kAcceptRetryTime);
+      auto pause = std::make_shared<asio::steady_timer>(acceptor.get_executor(), kAcceptRetryTime);
       pause->async_wait([self = shared_from_this(), &acceptor, pause](const ErrorCode&) {
         if (acceptor.is_open()) self->Accept(acceptor);
       });
