@@ -30,8 +30,10 @@ bool RouteRow(const RouterArgs& args, std::size_t row) {
   }
   std::vector<std::int32_t> order(args.experts);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    return p[static_cast<std::size_t>(a)] > p[static_cast<std::size_t>(b)];
+  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    const float pa = p[static_cast<std::size_t>(a)];
+    const float pb = p[static_cast<std::size_t>(b)];
+    return pa > pb || (pa == pb && a < b);
   });
   float picked = 0.0F;
   for (std::size_t i = 0; i < args.top_k; ++i) {

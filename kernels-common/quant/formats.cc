@@ -1,5 +1,5 @@
-// The format table: decode and the exact integer form of each type, from the layouts of
-// docs/design.md's format facts (little endian, f16 scales).
+// The format table: decode and the exact integer form of each type. The layouts are GGUF's (little
+// endian, f16 scales unless said otherwise).
 #include <array>
 #include <bit>
 #include <cmath>

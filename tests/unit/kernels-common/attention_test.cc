@@ -69,7 +69,7 @@ struct Case {
     std::vector<float> out(OutSize(), NAN);
     args.out = out.data();
     AlignedBytes scratch(cpu::AttentionScratchBytes(args));
-    std::fill(scratch.span().begin(), scratch.span().end(), std::byte{0xFF});  // NaNs
+    std::memset(scratch.data(), 0xFF, scratch.span().size());  // NaNs
     for (std::size_t row = 0; row < rows; row += rows_at_a_time) {
       for (std::size_t head = 0; head < args.kv_heads; ++head) {
         cpu::Attention(isa, args, row, std::min(row + rows_at_a_time, rows), head, scratch.span());
