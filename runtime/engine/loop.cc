@@ -143,9 +143,7 @@ void Engine::Loop::DropCancelled() {
   });
   for (Slot& slot : slots_) {
     if (slot.idle() || !slot.generation()->cancelled()) continue;
-    // A copy: the slot lets go of its own.
-    const std::shared_ptr<Generation> generation = slot.generation();
-    FailGeneration(generation, ErrorKind::kCancelled, kReason);
+    FailGeneration(slot.generation(), ErrorKind::kCancelled, kReason);
   }
   const std::lock_guard lock(mutex_);
   queued_ -= dropped;
@@ -338,8 +336,7 @@ void Engine::Loop::PassFailed(const Error& error) {
   for (const Part& part : parts_) {
     Slot& slot = slots_[static_cast<size_t>(part.slot)];
     if (slot.idle()) continue;  // a sibling ended it
-    const std::shared_ptr<Generation> generation = slot.generation();
-    FailGeneration(generation, error.kind(), error.what());
+    FailGeneration(slot.generation(), error.kind(), error.what());
   }
 }
 
@@ -365,12 +362,12 @@ void Engine::Loop::Advance(const Part& part) {
 
 // The first token of each choice comes from the prompt's last row.
 void Engine::Loop::FinishPrompt(Slot& parent, int32_t logits) {
-  // Copies: the first choice may end here, and its slot lets go of them.
+  // Held here: the first choice may end at once, and its slot lets go.
   const std::shared_ptr<Generation> generation = parent.generation();
   const int32_t length = parent.length();
   const Clock::TimePoint now = clock_.Now();
   for (Slot& slot : slots_) {
-    if (slot.idle() || slot.generation() != generation) continue;
+    if (!slot.Serves(*generation)) continue;
     if (slot.state() == SlotState::kAwaiting) {
       runner_.Cut(slot.id(), 0);
       slot.CutTo(0);
@@ -390,8 +387,8 @@ void Engine::Loop::Deliver(Slot& slot) {
   const std::shared_ptr<Generation> generation = slot.generation();
   Finish finish = choice.MakeFinish(slot.length());
   Release(slot);
-  const bool last = std::ranges::none_of(
-      slots_, [&](const Slot& other) { return !other.idle() && other.generation() == generation; });
+  const bool last =
+      std::ranges::none_of(slots_, [&](const Slot& other) { return other.Serves(*generation); });
   if (last) ++counters_.requests_finished;
   Post(generation, std::move(finish));
 }
@@ -414,7 +411,7 @@ void Engine::Loop::Release(Slot& slot) {
 void Engine::Loop::FailGeneration(const std::shared_ptr<Generation>& generation, ErrorKind kind,
                                   const std::string& message) {
   for (Slot& slot : slots_) {
-    if (slot.idle() || slot.generation() != generation) continue;
+    if (!slot.Serves(*generation)) continue;
     runner_.Cut(slot.id(), slot.length());
   }
   EndGeneration(generation, kind, message);
@@ -423,9 +420,16 @@ void Engine::Loop::FailGeneration(const std::shared_ptr<Generation>& generation,
 void Engine::Loop::EndGeneration(const std::shared_ptr<Generation>& generation, ErrorKind kind,
                                  const std::string& message) {
   for (Slot& slot : slots_) {
-    if (!slot.idle() && slot.generation() == generation) Release(slot);
+    if (slot.Serves(*generation)) Release(slot);
   }
-  ++(kind == ErrorKind::kCancelled ? counters_.requests_cancelled : counters_.requests_failed);
+  if (kind == ErrorKind::kCancelled) {
+    ++counters_.requests_cancelled;
+  } else {
+    ++counters_.requests_failed;
+    if (kind != ErrorKind::kUnavailable) {
+      LOG(ERROR) << "[req " << generation->request()->id << "] " << message;
+    }
+  }
   Post(generation, Failed{.kind = kind, .message = message});
 }
 
@@ -444,8 +448,7 @@ void Engine::Loop::FailWaiting(ErrorKind kind, const std::string& message) {
 void Engine::Loop::EndRunning(ErrorKind kind, const std::string& message) {
   for (Slot& slot : slots_) {
     if (slot.idle()) continue;
-    const std::shared_ptr<Generation> generation = slot.generation();
-    EndGeneration(generation, kind, message);
+    EndGeneration(slot.generation(), kind, message);
   }
 }
 

@@ -41,7 +41,8 @@ class Slot {
   uint64_t last_used() const { return last_used_; }  // 0: never
 
   // While not idle.
-  const std::shared_ptr<Generation>& generation() const { return generation_; }
+  std::shared_ptr<Generation> generation() const { return generation_; }
+  bool Serves(const Generation& generation) const { return generation_.get() == &generation; }
   const GenerateRequest& request() const { return *generation_->request(); }
   Choice& choice() { return *choice_; }
   const Choice& choice() const { return *choice_; }

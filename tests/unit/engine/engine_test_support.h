@@ -44,7 +44,7 @@ inline text::Tokenizer TestTokenizer() {
   data.token_types[kTool] = data.token_types[kEnd] =
       static_cast<int32_t>(text::TokenType::kControl);
   data.ids.eos = kEnd;
-  return text::Tokenizer(std::move(data));
+  return text::Tokenizer(data);
 }
 
 // "hello." → ids, one a character; `~` is the end token, `#` the tool token.

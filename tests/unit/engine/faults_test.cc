@@ -146,6 +146,7 @@ TEST(Faults, TheLimitOfFailedPassesInARowEndsTheEngineWithTheReason) {
   };
   Engine& engine = rig.Start();
   std::vector<std::shared_ptr<Generation>> generations;
+  generations.reserve(limits::kFailedPassesMax);
   for (int i = 0; i < limits::kFailedPassesMax; ++i) {
     generations.push_back(engine.Submit(Greedy(Ids("a"), 1)));
   }
@@ -246,6 +247,7 @@ TEST(Stop, DestroyingTheEngineEndsAllStreams) {
   rig.runner.next = [](const Tokens&) { return 0; };
   Engine& engine = rig.Start();
   std::vector<std::shared_ptr<Generation>> generations;
+  generations.reserve(6);
   for (int i = 0; i < 6; ++i) generations.push_back(engine.Submit(Greedy(Ids("a"), -1)));
   rig.engine.reset();
   for (auto& generation : generations) Await(*generation);

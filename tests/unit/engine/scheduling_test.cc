@@ -13,6 +13,7 @@ using testing::ElementsAre;
 
 std::vector<size_t> PassSizes(const FakeRunner& runner) {
   std::vector<size_t> sizes;
+  sizes.reserve(runner.passes.size());
   for (const auto& pass : runner.passes) sizes.push_back(pass.size());
   return sizes;
 }
@@ -20,8 +21,16 @@ std::vector<size_t> PassSizes(const FakeRunner& runner) {
 // Slot of each row of a pass.
 std::vector<int32_t> SlotsOf(const std::vector<exec::PassRow>& pass) {
   std::vector<int32_t> slots;
+  slots.reserve(pass.size());
   for (const exec::PassRow& row : pass) slots.push_back(row.slot);
   return slots;
+}
+
+std::vector<int32_t> Processed(const Collected& collected) {
+  std::vector<int32_t> values;
+  values.reserve(collected.progress.size());
+  for (const Progress& progress : collected.progress) values.push_back(progress.processed);
+  return values;
 }
 
 TEST(Scheduling, GreedyTextIsWhatTheModelSays) {
@@ -219,6 +228,7 @@ TEST(Scheduling, MoreGeneratingSlotsThanRowsTakeTurns) {
     Engine& engine = rig.Start();
     std::vector<std::shared_ptr<Generation>> generations;
     std::vector<Tokens> prompts{Ids("abc"), Ids("defgh"), Ids("i"), Ids("jk")};
+    generations.reserve(prompts.size());
     for (const Tokens& prompt : prompts) generations.push_back(engine.Submit(Greedy(prompt, 20)));
     gate.Open();
     for (size_t i = 0; i < prompts.size(); ++i) {
@@ -250,17 +260,12 @@ TEST(Scheduling, ProgressBeginsAtTheCachedPartAndEndsAtTheTotal) {
   Rig rig({.rows_max = 4}, {.batch_rows = 4});
   GenerateRequest request = Greedy(Ids("abcdefghij"), 1);
   request.return_progress = true;
-  const auto processed = [](const Collected& collected) {
-    std::vector<int32_t> values;
-    for (const Progress& progress : collected.progress) values.push_back(progress.processed);
-    return values;
-  };
   Collected first = rig.Run(request);
-  EXPECT_THAT(processed(first), ElementsAre(0, 4, 8, 10));
+  EXPECT_THAT(Processed(first), ElementsAre(0, 4, 8, 10));
   EXPECT_EQ(first.progress[0].cache, 0);
   EXPECT_EQ(first.progress[0].total, 10);
   Collected second = rig.Run(request);
-  EXPECT_THAT(processed(second), ElementsAre(9, 10));
+  EXPECT_THAT(Processed(second), ElementsAre(9, 10));
   EXPECT_EQ(second.progress[0].cache, 9);
   request.return_progress = false;
   EXPECT_TRUE(rig.Run(request).progress.empty());
@@ -270,9 +275,7 @@ TEST(Scheduling, ProgressComesOncePerBatchOfSeveralUbatches) {
   Rig rig({.rows_max = 2}, {.batch_rows = 6, .ubatch_rows = 2});
   GenerateRequest request = Greedy(Ids("abcdefghijklmn"), 1);  // 14
   request.return_progress = true;
-  std::vector<int32_t> values;
-  for (const Progress& progress : rig.Run(request).progress) values.push_back(progress.processed);
-  EXPECT_THAT(values, ElementsAre(0, 6, 12, 14));
+  EXPECT_THAT(Processed(rig.Run(request)), ElementsAre(0, 6, 12, 14));
 }
 
 TEST(Scheduling, TimingsFollowTheClock) {

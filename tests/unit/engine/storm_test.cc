@@ -35,19 +35,21 @@ Plan MakePlan(std::mt19937& random) {
 }
 
 TEST(Storm, FinishedTextsEqualTheSameRequestsRunAlone) {
-  constexpr int kClients = 8, kRequestsEach = 25;
+  constexpr size_t kClients = 8, kRequestsEach = 25;
   std::mt19937 random(20261129);
   std::vector<Plan> plans;
-  for (int i = 0; i < kClients * kRequestsEach; ++i) plans.push_back(MakePlan(random));
+  plans.reserve(kClients * kRequestsEach);
+  for (size_t i = 0; i < kClients * kRequestsEach; ++i) plans.push_back(MakePlan(random));
   std::vector<Collected> results(plans.size());
 
   Rig rig({.slots = 4, .slot_context = 96, .rows_max = 8}, {.batch_rows = 16});
   Engine& engine = rig.Start();
   std::vector<std::thread> clients;
-  for (int client = 0; client < kClients; ++client) {
+  clients.reserve(kClients);
+  for (size_t client = 0; client < kClients; ++client) {
     clients.emplace_back([&, client] {
-      for (int i = 0; i < kRequestsEach; ++i) {
-        const auto at = static_cast<size_t>(client * kRequestsEach + i);
+      for (size_t i = 0; i < kRequestsEach; ++i) {
+        const size_t at = client * kRequestsEach + i;
         auto generation = engine.Submit(plans[at].request);
         int taken = 0;
         if (plans[at].cancel_after == 0) generation->Cancel();
