@@ -84,6 +84,7 @@ struct Tokenizer::State {
   void ReadTypes(const VocabularyData& data);
   SpellingIndex IndexSpellings(const VocabularyData& data) const;
   void MakePieces(const VocabularyData& data);
+  void CheckMergePart(TokenId id, std::string_view spelling, size_t rank) const;
   void AddMerges(const VocabularyData& data, const SpellingIndex& spellings);
   void MapBytes(const SpellingIndex& spellings);
   void AddSpecialTokens();
@@ -206,6 +207,15 @@ void Tokenizer::State::MakePieces(const VocabularyData& data) {
   }
 }
 
+// Words are made of bytes, so a token that merging makes or uses must read as what it is spelled.
+void Tokenizer::State::CheckMergePart(TokenId id, std::string_view spelling, size_t rank) const {
+  const auto place = static_cast<size_t>(id);
+  if (types[place] == TokenType::kNormal || pieces[place] == Unspell(spelling)) return;
+  Refuse(Entry("merges", rank),
+         "uses '" + Printable(spelling) + "', which is token " + std::to_string(id) + " of type " +
+             std::to_string(static_cast<int>(types[place])) + " and reads otherwise");
+}
+
 void Tokenizer::State::AddMerges(const VocabularyData& data, const SpellingIndex& spellings) {
   merges.emplace(data.merges.size());
   std::string joined;
@@ -217,6 +227,7 @@ void Tokenizer::State::AddMerges(const VocabularyData& data, const SpellingIndex
         Refuse(Entry("merges", rank),
                "'" + Printable(merge) + "' needs '" + Printable(part) + "', which is no token");
       }
+      CheckMergePart(found->second, part, rank);
       return found->second;
     };
     // No spelling holds a blank (it is spelled U+0120), so the first one separates.

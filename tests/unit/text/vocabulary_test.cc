@@ -90,6 +90,18 @@ TEST(VocabularyTest, MergesWithoutTwoPartsAreRefused) {
   }
 }
 
+TEST(VocabularyTest, AMergeThatMakesATokenWhichReadsOtherwiseIsRefused) {
+  VocabularyData data = SmallVocabulary();
+  data.merges.push_back(Spell(" ") + " a");
+  AddToken(data, Spell(" a"), TokenType::kUserDefined);  // reads U+0120 a, not blank a
+  EXPECT_THAT(Refusal(data), AllOf(HasSubstr("merges[5]"), HasSubstr("token 266")));
+  data.token_types.back() = static_cast<int32_t>(TokenType::kNormal);
+  EXPECT_EQ(Refusal(data), "accepted");
+  // What is spelled as it reads may be of any type.
+  data.token_types[SmallIds::kHe] = static_cast<int32_t>(TokenType::kUserDefined);
+  EXPECT_EQ(Refusal(data), "accepted");
+}
+
 TEST(VocabularyTest, IdsOutOfRangeAreRefusedByKey) {
   for (const auto& [name, field] : kSpecialIdKeys) {
     VocabularyData data = SmallVocabulary();
