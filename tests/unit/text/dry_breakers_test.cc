@@ -36,6 +36,8 @@ TEST_F(DryBreakersTest, ABreakerOfSeveralTokensNeedsItsTail) {
   EXPECT_EQ(breakers.TailLength(other_cut, 2), 2);
   const TokenId unfinished[] = {'c', SmallIds::kAb, 'y'};
   EXPECT_EQ(breakers.TailLength(unfinished, 1), -1);
+  // What lies before the window does not count.
+  EXPECT_EQ(breakers.TailLength(std::span(whole).subspan(2), 0), -1);
 }
 
 TEST_F(DryBreakersTest, LongStringsAreCutAtTheLimit) {
