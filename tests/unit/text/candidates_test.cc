@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <random>
+#include <utility>
 
 namespace bloomery::text {
 namespace {
@@ -26,8 +27,9 @@ std::vector<Candidate> SortAll(const std::vector<float>& row) {
   for (size_t id = 0; id < row.size(); ++id) {
     if (row[id] > -kInf) all.push_back({row[id], static_cast<TokenId>(id)});
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; });
+  std::sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
+    return std::pair(-a.logit, a.token) < std::pair(-b.logit, b.token);
+  });
   return all;
 }
 

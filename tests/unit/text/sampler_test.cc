@@ -1,6 +1,5 @@
 // The chain, stage by stage, seen through post_sampling_probs: what survives, and how probable. The
 // expected values are counted by hand or computed here from the stage's definition in doubles.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +12,6 @@
 namespace bloomery::text {
 namespace {
 
-using ::testing::ElementsAre;
 using enum SamplerStage;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -22,6 +20,7 @@ using Distribution = std::map<TokenId, double>;
 
 std::vector<float> LogitsOf(const std::vector<double>& probabilities) {
   std::vector<float> logits;
+  logits.reserve(probabilities.size());
   for (const double p : probabilities) logits.push_back(static_cast<float>(std::log(p)));
   return logits;
 }
@@ -366,6 +365,7 @@ TEST(SamplerTest, TheFirstTokenWhoseRunningSumReachesTheUniformIsDrawn) {
 TEST(SamplerTest, OneSeedGivesOneSequenceAndOthersDiffer) {
   std::mt19937 random(4);
   std::vector<std::vector<float>> rows;
+  rows.reserve(64);
   for (int i = 0; i < 64; ++i) rows.push_back(RandomRow(random, 500));
   const auto run = [&rows](uint32_t seed) {
     SamplingParams params;
@@ -483,7 +483,7 @@ TEST(SamplerTest, PostSamplingLeavesOutZeroProbabilities) {
   ExpectNear(Survivors(Only({}), {0, -2000, 0}), {{0, 0.5}, {2, 0.5}});
 }
 
-ErrorKind KindOf(SamplingParams params, const std::vector<float>& row) {
+ErrorKind KindOf(const SamplingParams& params, const std::vector<float>& row) {
   Sampler sampler(params, {.vocabulary_size = 3, .context = 9});
   try {
     sampler.Sample(row);

@@ -121,7 +121,7 @@ TEST(StopMatcherTest, LimitsAreTakenAndOnePastThemIsRefused) {
   EXPECT_THROW(StopMatcher{words}, Error);
   EXPECT_NO_THROW(StopMatcher(Words{std::string(limits::kStopStringBytesMax, 'x')}));
   try {
-    StopMatcher(Words{std::string(limits::kStopStringBytesMax + 1, 'x')});
+    const StopMatcher matcher(Words{std::string(limits::kStopStringBytesMax + 1, 'x')});
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kBadRequest);

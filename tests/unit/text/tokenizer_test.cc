@@ -13,7 +13,6 @@
 namespace bloomery::text {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Ids = std::vector<TokenId>;
@@ -219,6 +218,7 @@ TEST_F(TokenizerTest, OneTokenizerServesManyThreads) {
   std::vector<Ids> results(4);
   {
     std::vector<std::jthread> threads;
+    threads.reserve(results.size());
     for (Ids& result : results) {
       threads.emplace_back([&] {
         for (int i = 0; i < 50; ++i) result = tokenizer_.Tokenise(text);
