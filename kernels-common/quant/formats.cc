@@ -76,7 +76,8 @@ void UnpackQ6K(const std::byte* block, IntegerBlock* out) {
   out->d = Half(block + 208);
   out->m = 0.0F;
   for (std::size_t j = 0; j < 16; ++j) {
-    out->scales[j] = static_cast<std::int8_t>(Byte(block, 192 + j));
+    const int byte = Byte(block, 192 + j);
+    out->scales[j] = static_cast<std::int16_t>(byte < 128 ? byte : byte - 256);
     out->mins[j] = 0;
   }
   for (std::size_t i = 0; i < 256; ++i) {
@@ -97,10 +98,11 @@ void DecodeInteger(const std::byte* source, float* values, std::size_t k) {
   for (std::size_t start = 0; start < k; start += kValues, source += kBytes) {
     unpack(source, &block);
     for (std::size_t i = 0; i < kValues; ++i) {
-      const float scale = block.d * static_cast<float>(block.scales[i / kSumValues]);
+      const std::size_t part = i / kSumValues;
+      const float scale = block.d * static_cast<float>(block.scales[part]);
       const auto code = static_cast<float>(block.codes[i]);
       if constexpr (kMins) {
-        const auto min = static_cast<float>(block.mins[i / kSumValues]);
+        const auto min = static_cast<float>(block.mins[part]);
         values[start + i] = std::fma(scale, code, min * block.m);
       } else {
         values[start + i] = scale * code;

@@ -103,8 +103,9 @@ TEST(FormatTable, IntegerFormGivesTheDecodedValueInF64) {
     for (std::size_t b = 0; b < sample.blocks; ++b) {
       format->unpack_block(sample.data.data() + b * sample.bytes, &block);
       for (std::size_t i = 0; i < sample.block; ++i) {
-        const double code = block.scales[i / kSumValues] * block.codes[i];
-        const double min = format->has_mins ? block.mins[i / kSumValues] : 0;
+        const std::size_t part = i / kSumValues;
+        const double code = block.scales[part] * block.codes[i];
+        const double min = format->has_mins ? block.mins[part] : 0;
         const double exact =
             code * static_cast<double>(block.d) + min * static_cast<double>(block.m);
         EXPECT_EQ(static_cast<float>(exact), sample.values[b * sample.block + i]) << b << " " << i;

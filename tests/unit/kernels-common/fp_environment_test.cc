@@ -14,7 +14,6 @@ namespace {
 
 using testing::HashBits;
 using testing::LinearCase;
-using testing::Random;
 
 std::uint64_t SmallLinearHash() {
   LinearCase small(*FindFormat(0), 300, 5, 3, 21);

@@ -10,7 +10,6 @@
 namespace bloomery::kernels {
 namespace {
 
-using testing::AlignedBytes;
 using testing::FirstDifference;
 using testing::HashBits;
 using testing::LinearCase;
