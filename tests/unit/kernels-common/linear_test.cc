@@ -216,6 +216,26 @@ TEST(Linear, WorstCaseBlocksKeepTheExactIntegers) {
   }
 }
 
+// Every product underflows to -0, and lanes a tail does not reach must keep that sign.
+TEST(Linear, LanesBeyondATailKeepTheSignOfZero) {
+  const FormatTraits& format = *FindFormat(0);
+  for (const std::size_t k : {32U, 33U, 45U, 71U}) {
+    LinearCase any(format, k, 3, 5, 1);
+    const float tiny = 1e-30F;
+    for (std::size_t at = 0; at < any.weights.size(); at += 4) {
+      std::memcpy(any.weights.data() + at, &tiny, 4);
+    }
+    std::fill(any.x.begin(), any.x.end(), -1e-30F);
+    for (const Isa isa : AvailableIsas()) {
+      std::vector<float> y;
+      cpu::Linear(isa, any.Args(y), 0, 3, any.scratch.span());
+      for (const float value : y) {
+        EXPECT_TRUE(value == 0.0F && std::signbit(value)) << k << " " << IsaName(isa);
+      }
+    }
+  }
+}
+
 TEST(Linear, NotFiniteActivationsSpoilTheirRowOnly) {
   for (const FormatTraits& format : Formats()) {
     LinearCase any(format, 512, 9, 5, 5);
