@@ -72,22 +72,20 @@ void DotPair(const float* q, const float* key0, const float* key1, std::size_t d
   *folded1 = Fold<V>(b);
 }
 
-// scores[j] = dot(q, key j) * scale; places up to the next multiple of 8 repeat the last key.
+// scores[j .. j+8) = dot(q, key) * scale; places past `count` repeat the last key.
 template <class V>
-void Scores(const float* q, const float* keys, std::size_t stride, std::size_t count,
-            std::size_t dim, float scale, float* scores) {
-  for (std::size_t j = 0; j < count; j += 8) {
-    typename V::F folded[8];
-    for (std::size_t i = 0; i < 8; i += 2) {
-      const float* key0 = keys + std::min(j + i, count - 1) * stride;
-      const float* key1 = keys + std::min(j + i + 1, count - 1) * stride;
-      DotPair<V>(q, key0, key1, dim, folded + i, folded + i + 1);
-    }
-    V::Store(scores + j, V::Mul(V::Reduce8(folded), V::Set1(scale)));
+void Scores8(const float* q, const float* keys, std::size_t stride, std::size_t j,
+             std::size_t count, std::size_t dim, float scale, float* scores) {
+  typename V::F folded[8];
+  for (std::size_t i = 0; i < 8; i += 2) {
+    const float* key0 = keys + std::min(j + i, count - 1) * stride;
+    const float* key1 = keys + std::min(j + i + 1, count - 1) * stride;
+    DotPair<V>(q, key0, key1, dim, folded + i, folded + i + 1);
   }
+  V::Store(scores + j, V::Mul(V::Reduce8(folded), V::Set1(scale)));
 }
 
-// scores become exp(score - max); returns max. count is padded as Scores pads it.
+// scores become exp(score - max); returns max. count is padded as Scores8 pads it.
 template <class V>
 float Exponentials(float* scores, std::size_t count) {
   auto lanes = V::Load(scores);
@@ -117,19 +115,6 @@ void WeighColumns(const float* p, const float* values, std::size_t stride, std::
   }
   for (std::size_t i = 0; i < kVectors; ++i) {
     V::Store(o + 8 * i, sums[i]);
-  }
-}
-
-// Rows of values are padded to 16 floats; what the padding holds lands in padding of o.
-template <class V>
-void WeighValues(const float* p, const float* values, std::size_t stride, std::size_t count,
-                 float* o) {
-  std::size_t d = 0;
-  for (; d + 64 <= stride; d += 64) {
-    WeighColumns<V, 8>(p, values + d, stride, count, o + d);
-  }
-  for (; d < stride; d += 16) {
-    WeighColumns<V, 2>(p, values + d, stride, count, o + d);
   }
 }
 
@@ -220,17 +205,50 @@ class AttentionChunk {
       return;
     }
     const std::size_t count = std::min(kAttentionWindow, static_cast<std::size_t>(seen) - begin);
-    float* scores = scratch_ + cut_.ScoresAt();
-    float* o = scratch_ + cut_.WindowAt();
-    for (std::size_t g = 0; g < group_; ++g) {
-      const float* q = args_.q + row * args_.q_stride + (kv_head_ * group_ + g) * args_.key_dim;
-      Scores<V>(q, scratch_ + cut_.KeysAt(), cut_.key_stride, count, args_.key_dim, args_.scale,
-                scores);
-      const float max = Exponentials<V>(scores, count);
-      const float sum = Sum32<V>(scores, count);
-      WeighValues<V>(scores, scratch_ + cut_.ValuesAt(), cut_.value_stride, count, o);
-      Merge<V>(begin == 0, max, sum, o, cut_.value_stride, State(chunk_row * group_ + g));
+    // Heads go inside keys and columns, so that what is decoded is read from the nearest cache.
+    const float* q = args_.q + row * args_.q_stride + kv_head_ * group_ * args_.key_dim;
+    for (std::size_t j = 0; j < count; j += 8) {
+      for (std::size_t g = 0; g < group_; ++g) {
+        Scores8<V>(q + g * args_.key_dim, scratch_ + cut_.KeysAt(), cut_.key_stride, j, count,
+                   args_.key_dim, args_.scale, WindowScores(g));
+      }
     }
+    float* max = scratch_ + cut_.WindowMaxAt();
+    float* sum = scratch_ + cut_.WindowSumAt();
+    for (std::size_t g = 0; g < group_; ++g) {
+      max[g] = Exponentials<V>(WindowScores(g), count);
+      sum[g] = Sum32<V>(WindowScores(g), count);
+    }
+    WeighValues(count);
+    for (std::size_t g = 0; g < group_; ++g) {
+      Merge<V>(begin == 0, max[g], sum[g], WindowOut(g), cut_.value_stride,
+               State(chunk_row * group_ + g));
+    }
+  }
+
+  // o of every head. Rows of values are padded to 16 floats; what the padding holds lands in the
+  // padding of o.
+  void WeighValues(std::size_t count) {
+    const float* values = scratch_ + cut_.ValuesAt();
+    const std::size_t stride = cut_.value_stride;
+    std::size_t d = 0;
+    for (; d + 64 <= stride; d += 64) {
+      for (std::size_t g = 0; g < group_; ++g) {
+        WeighColumns<V, 8>(WindowScores(g), values + d, stride, count, WindowOut(g) + d);
+      }
+    }
+    for (; d < stride; d += 16) {
+      for (std::size_t g = 0; g < group_; ++g) {
+        WeighColumns<V, 2>(WindowScores(g), values + d, stride, count, WindowOut(g) + d);
+      }
+    }
+  }
+
+  float* WindowScores(std::size_t g) const {
+    return scratch_ + cut_.ScoresAt() + g * kAttentionWindow;
+  }
+  float* WindowOut(std::size_t g) const {
+    return scratch_ + cut_.WindowAt() + g * cut_.value_stride;
   }
 
   const AttentionArgs& args_;
