@@ -2,7 +2,8 @@
 // docs/serving.md lists them; a Sampler runs them for one sequence. A Sampler owns its random
 // streams, its history and its buffers, and is used by one thread at a time; a copy draws the same
 // tokens from here on. The same parameters, seed and logits give the same tokens on every machine.
-// All buffers are made at construction: Sample and Accept allocate nothing.
+// All buffers are made at construction: Sample and Accept allocate nothing (a copy's buffers grow
+// on its first draws).
 //
 //   text::SamplingParams params;  params.seed = 42;
 //   params.Validate();

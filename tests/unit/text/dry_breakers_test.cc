@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "runtime/base/limits.h"
 #include "runtime/text/sampling.h"
 #include "runtime/text/tokenizer.h"
@@ -70,6 +72,11 @@ TEST_F(DryBreakersTest, ARepetitionDoesNotReachAcrossABreaker) {
   EXPECT_LT(probability({'p', 'q', 'r', 's', 'z', 'p', 'q', 'r'}, 's'), 0.9 / 266);
   EXPECT_NEAR(probability({'p', 'q', ':', 'r', 's', 'z', 'p', 'q', ':', 'r'}, 's'), 1.0 / 266,
               1e-9);
+  // Allowed 1, that match of 1 costs the multiplier, not the power of the four equal tokens.
+  params.dry_allowed_length = 1;
+  EXPECT_NEAR(probability({'p', 'q', ':', 'r', 's', 'z', 'p', 'q', ':', 'r'}, 's'),
+              1.0 / (1.0 + 265.0 * std::exp(1.0)), 1e-9);
+  params.dry_allowed_length = 2;
   // The colon itself is never punished.
   EXPECT_NEAR(probability({'p', 'q', 'r', ':', 'p', 'q', 'r'}, ':'), 1.0 / 266, 1e-9);
 }
