@@ -1,0 +1,138 @@
+#include "runtime/exec/cpu/pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <vector>
+
+#include "kernels-common/cpu/fp_environment.h"
+
+namespace bloomery::exec {
+namespace {
+
+class FakeStep : public ops::Step {
+ public:
+  FakeStep(int32_t tasks, std::function<bl_status(int32_t, ops::Worker*)> run)
+      : tasks_(tasks), run_(std::move(run)) {}
+  int32_t Tasks() const override { return tasks_; }
+  bl_status Run(int32_t task, ops::Worker* worker) const override { return run_(task, worker); }
+
+ private:
+  int32_t tasks_;
+  std::function<bl_status(int32_t, ops::Worker*)> run_;
+};
+
+TEST(Pool, EveryTaskRunsOnceWhateverTheNumbers) {
+  for (const int32_t threads : {1, 2, 5}) {
+    Pool pool(threads, 64, false);
+    EXPECT_EQ(pool.threads(), threads);
+    for (int round = 0; round < 200; ++round) {
+      const int32_t tasks = round % 17;
+      std::vector<std::atomic<int>> times(static_cast<size_t>(tasks));
+      const FakeStep step(tasks, [&](int32_t task, ops::Worker*) {
+        times[static_cast<size_t>(task)].fetch_add(1);
+        return BL_OK;
+      });
+      EXPECT_EQ(pool.Run(step).status, BL_OK);
+      for (const auto& count : times) ASSERT_EQ(count.load(), 1);
+    }
+  }
+}
+
+TEST(Pool, StepsFollowEachOtherStrictly) {
+  Pool pool(4, 64, false);
+  // Each step reads what every task of the one before it wrote, without a fence of its own.
+  std::vector<int32_t> values(64, 0);
+  for (int32_t round = 1; round <= 300; ++round) {
+    std::atomic<int> wrong{0};
+    const FakeStep step(8, [&](int32_t task, ops::Worker*) {
+      for (int32_t i = task * 8; i < task * 8 + 8; ++i) {
+        if (values[static_cast<size_t>(i)] != round - 1) wrong.fetch_add(1);
+        values[static_cast<size_t>(i)] = round;
+      }
+      return BL_OK;
+    });
+    pool.Run(step);
+    ASSERT_EQ(wrong.load(), 0);
+    for (const int32_t value : values) ASSERT_EQ(value, round);
+  }
+}
+
+TEST(Pool, AFailureGivesTheStatusAndTheLowestRow) {
+  Pool pool(3, 64, false);
+  const FakeStep failing(32, [](int32_t task, ops::Worker* worker) -> bl_status {
+    if (task % 3 != 2) return BL_OK;
+    worker->failed_row = 100 + task;
+    return BL_BAD_DATA;
+  });
+  const StepFailure failure = pool.Run(failing);
+  EXPECT_EQ(failure.status, BL_BAD_DATA);
+  EXPECT_EQ(failure.row, 102);
+  const FakeStep fine(4, [](int32_t, ops::Worker*) { return BL_OK; });
+  EXPECT_EQ(pool.Run(fine).status, BL_OK);
+  EXPECT_EQ(pool.Run(fine).row, -1);
+}
+
+TEST(Pool, ANegativeOrHugeTaskCountIsAFailureNotACrash) {
+  Pool pool(2, 64, false);
+  for (const int32_t tasks : {-1, Pool::kTasksMax + 1}) {
+    const FakeStep step(tasks, [](int32_t, ops::Worker*) { return BL_OK; });
+    EXPECT_EQ(pool.Run(step).status, BL_INTERNAL);
+  }
+  std::atomic<int32_t> done{0};
+  const FakeStep most(Pool::kTasksMax, [&](int32_t, ops::Worker*) {
+    done.fetch_add(1, std::memory_order_relaxed);
+    return BL_OK;
+  });
+  EXPECT_EQ(pool.Run(most).status, BL_OK);
+  EXPECT_EQ(done.load(), Pool::kTasksMax);
+}
+
+TEST(Pool, ParkedWorkersWakeForTheNextStep) {
+  Pool pool(2, 64, false);
+  std::atomic<bool> met{false};
+  // Two tasks that wait for each other need two threads; the worker has parked by the second round.
+  for (int round = 0; round < 3; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::atomic<int> inside{0};
+    met = false;
+    const FakeStep step(2, [&](int32_t, ops::Worker*) {
+      inside.fetch_add(1);
+      while (inside.load() < 2) std::this_thread::yield();
+      met = true;
+      return BL_OK;
+    });
+    pool.Run(step);
+    EXPECT_TRUE(met.load());
+  }
+}
+
+TEST(Pool, EachWorkerHasScratchOfItsOwnAndTheNumericEnvironment) {
+  Pool pool(4, 4096, true);
+  std::atomic<int> wrong{0};
+  const FakeStep step(64, [&](int32_t task, ops::Worker* worker) {
+    if (worker->scratch.size() < 4096 || !kernels::FpEnvironmentIsDefault()) wrong.fetch_add(1);
+    auto* values = reinterpret_cast<volatile int32_t*>(worker->scratch.data());
+    for (int i = 0; i < 1000; ++i) values[i] = task;
+    for (int i = 0; i < 1000; ++i) {
+      if (values[i] != task) wrong.fetch_add(1);
+    }
+    worker->weight_bytes_read += 10;
+    return BL_OK;
+  });
+  pool.Run(step);
+  EXPECT_EQ(wrong.load(), 0);
+  EXPECT_EQ(pool.WeightBytesRead(), 640U);
+}
+
+TEST(PhysicalCores, AtLeastOneAndNoneTwice) {
+  std::vector<int> cores = PhysicalCores();
+  ASSERT_FALSE(cores.empty());
+  std::sort(cores.begin(), cores.end());
+  EXPECT_EQ(std::adjacent_find(cores.begin(), cores.end()), cores.end());
+}
+
+}  // namespace
+}  // namespace bloomery::exec
