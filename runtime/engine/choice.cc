@@ -4,7 +4,6 @@
 #include <cassert>
 #include <chrono>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -25,15 +24,6 @@ text::SamplingParams ParamsOfChoice(const text::SamplingParams& params, int32_t 
   own.seed += static_cast<uint32_t>(index);
   if (own.seed == text::kRandomSeed) own.seed = 0;  // the sum must not ask for a random one
   return own;
-}
-
-// Moves the first `count` of `from` out.
-template <typename T>
-std::vector<T> TakeFront(std::vector<T>& from, size_t count) {
-  const auto end = from.begin() + static_cast<std::ptrdiff_t>(count);
-  std::vector<T> front(std::make_move_iterator(from.begin()), std::make_move_iterator(end));
-  from.erase(from.begin(), end);
-  return front;
 }
 
 }  // namespace
@@ -103,7 +93,7 @@ void Choice::AddToken(const text::Sampled& sampled) {
   last_token_ = sampled.token;
   ++predicted_;
   pending_tokens_.push_back(sampled.token);
-  newest_bytes_ = 0;
+  newest_has_new_line_ = false;
   if (request_->sampling.n_probs <= 0) return;
   TokenProbabilities& entry = pending_probabilities_.emplace_back();
   entry.token = sampled.token;
@@ -120,8 +110,8 @@ void Choice::AddToken(const text::Sampled& sampled) {
 void Choice::Release(std::string_view text) {
   text = text.substr(0, indent_.Allowed(text));
   pending_text_ += text;
-  newest_bytes_ += text.size();
-  has_new_line_ = has_new_line_ || text.find('\n') != std::string_view::npos;
+  newest_has_new_line_ = newest_has_new_line_ || text.find('\n') != std::string_view::npos;
+  has_new_line_ = has_new_line_ || newest_has_new_line_;
   if (!pending_probabilities_.empty()) pending_probabilities_.back().text += text;
 }
 
@@ -145,9 +135,7 @@ StopType Choice::DecideStop(Clock::TimePoint now) {
     type = StopType::kLimit;
   }
   if (indent_.violated()) type = StopType::kLimit;
-  const std::string_view newest =
-      std::string_view(pending_text_).substr(pending_text_.size() - newest_bytes_);
-  if (request_->t_max_predict_ms > 0 && newest.find('\n') != std::string_view::npos &&
+  if (request_->t_max_predict_ms > 0 && newest_has_new_line_ &&
       Milliseconds(now - first_token_at_) > static_cast<double>(request_->t_max_predict_ms)) {
     type = StopType::kLimit;
   }
@@ -159,25 +147,21 @@ Timings Choice::timings() const {
   return MakeTimings(prompt_, predicted_, Milliseconds(last_token_at_ - first_token_at_));
 }
 
-// While text is held, the newest token waits with it, so that what the hold releases at the end
-// still has a token to come with.
 std::optional<Text> Choice::TakeText() {
-  const bool held = !ended() && detokenizer_.held_bytes() + stops_.held_bytes() > 0;
-  const size_t tokens = pending_tokens_.size() - (held ? 1 : 0);
-  const size_t bytes = pending_text_.size() - (held ? newest_bytes_ : 0);
-  if (ended() ? tokens == 0 : bytes == 0) return std::nullopt;
+  if (ended() ? pending_tokens_.empty() : pending_text_.empty()) return std::nullopt;
   Text text;
   text.choice = index_;
   text.id_slot = id_slot_;
-  text.text.assign(pending_text_, 0, bytes);
-  pending_text_.erase(0, bytes);
-  text.tokens = TakeFront(pending_tokens_, tokens);
-  if (!pending_probabilities_.empty()) {
-    text.probabilities = TakeFront(pending_probabilities_, tokens);
-  }
+  text.text = pending_text_;
+  text.tokens = pending_tokens_;
+  text.probabilities = std::move(pending_probabilities_);
   text.tokens_evaluated = prompt_.total();
   text.tokens_predicted = predicted_;
   text.timings = timings();
+  // Copied and cleared, so that the next tokens find their room.
+  pending_text_.clear();
+  pending_tokens_.clear();
+  pending_probabilities_.clear();
   return text;
 }
 

@@ -97,17 +97,16 @@ class Choice {
   StopType stop_type_ = StopType::kNone;
   bool truncated_ = false;
   bool has_new_line_ = false;
+  bool newest_has_new_line_ = false;  // in what the last token released
   text::TokenId last_token_ = text::kNoToken;
   int32_t predicted_ = 0;
   Clock::TimePoint first_token_at_;
   Clock::TimePoint last_token_at_;
 
-  // Tokens that no event carries yet, and the text they released; `newest_bytes_` of it came with
-  // the last one.
+  // Tokens that no event carries yet, and the text they released.
   std::vector<text::TokenId> pending_tokens_;
   std::vector<TokenProbabilities> pending_probabilities_;
   std::string pending_text_;
-  size_t newest_bytes_ = 0;
 };
 
 }  // namespace bloomery::engine

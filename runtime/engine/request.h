@@ -86,9 +86,9 @@ struct Progress {
   double time_ms = 0;
 };
 
-// A piece of output. `text` is what `tokens` released, and every id comes in exactly one Text; only
-// the last piece of a choice may have an empty text (ids that a stop string swallowed). With
-// n_probs one entry per id, whose texts joined are `text`.
+// A piece of output. Every id comes in exactly one Text: the first in which text goes out after it
+// was drawn. Only the last piece of a choice may have an empty text (ids that a stop string
+// swallowed). With n_probs one entry per id, whose texts joined are `text`.
 struct Text {
   int32_t choice = 0;
   int32_t id_slot = -1;

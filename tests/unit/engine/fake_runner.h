@@ -55,7 +55,13 @@ class FakeRunner final : public exec::PassRunner {
 
   void Run(std::span<const exec::PassRow> rows) override {
     CheckRows(rows);
-    if (before_run) before_run(rows);
+    try {
+      if (before_run) before_run(rows);
+    } catch (...) {
+      // A pass that fails has written some of its rows.
+      for (const exec::PassRow& row : rows) PlaneOf(row.slot).push_back(row.token);
+      throw;
+    }
     passes.emplace_back(rows.begin(), rows.end());
     rows_run += static_cast<int64_t>(rows.size());
     logits_.clear();

@@ -242,6 +242,22 @@ TEST(Stop, FromSeveralThreadsAndOfAnIdleEngineReturns) {
   engine.Stop(milliseconds(0));
 }
 
+TEST(Stop, RequestsThatRaceWithItAreRefusedOrEnded) {
+  for (int round = 0; round < 100; ++round) {
+    Rig rig;
+    Engine& engine = rig.Start();
+    std::thread client([&] {
+      try {
+        while (true) Await(*engine.Submit(Greedy(Ids("a"), 1)));
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::kUnavailable);
+      }
+    });
+    engine.Stop(milliseconds(0));
+    client.join();
+  }
+}
+
 TEST(Stop, DestroyingTheEngineEndsAllStreams) {
   Rig rig({.slots = 2});
   rig.runner.next = [](const Tokens&) { return 0; };
