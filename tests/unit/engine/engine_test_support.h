@@ -211,9 +211,14 @@ struct Rig {
     if (engine == nullptr) Start();
     return Await(*engine->Submit(std::move(request)));
   }
+  // Unless said otherwise, an engine ends healthy, and its slots hold what the planes hold.
   ~Rig() {
-    if (engine != nullptr && !failure_expected) {
-      EXPECT_EQ(engine->failure().value_or("none"), "none");
+    if (engine == nullptr || failure_expected) return;
+    engine->Stop(std::chrono::milliseconds(0));
+    EXPECT_EQ(engine->failure().value_or("none"), "none");
+    for (const SlotInfo& slot : engine->SlotsSnapshot()) {
+      EXPECT_EQ(slot.n_tokens, runner.length(slot.id));
+      EXPECT_FALSE(slot.is_processing);
     }
   }
 

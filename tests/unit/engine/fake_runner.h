@@ -50,6 +50,9 @@ class FakeRunner final : public exec::PassRunner {
   // Read after the engine stopped, or inside the hooks.
   std::vector<std::vector<exec::PassRow>> passes;
   int64_t rows_run = 0;
+  int32_t length(int32_t slot) const {
+    return static_cast<int32_t>(planes_[static_cast<size_t>(slot)].size());
+  }
 
   const exec::SeatLimits& limits() const override { return limits_; }
 

@@ -42,6 +42,7 @@ TEST(Faults, FailedPassFailsItsRequestsByNameAndTheEngineGoesOn) {
     EXPECT_EQ(failed.failed->kind, ErrorKind::kInternal);
     EXPECT_THAT(failed.failed->message, HasSubstr("layer 3"));
     EXPECT_FALSE(rig.engine->SlotsSnapshot()[0].is_processing);
+    EXPECT_EQ(rig.engine->SlotsSnapshot()[0].n_tokens, rig.runner.length(0));
     // What earlier passes evaluated is still good, and reused.
     Collected next = rig.Run(Greedy(prompt, 6));
     EXPECT_EQ(next.only().tokens, GreedyReference(prompt, 6));
@@ -105,19 +106,25 @@ TEST(Faults, FailedCopyFailsTheRequestAndLeavesItsSlotsUsable) {
   EXPECT_EQ(next.choices[1].tokens, GreedyReference(Ids("abc"), 3));
 }
 
+// The prompt's row, or a later one of the first or the second choice.
 TEST(Faults, FailureOfOneChoiceEndsItsSiblings) {
-  Rig rig({.slots = 2});
-  int logits_rows = 0;
-  rig.runner.change_logits = [&](const Tokens&, std::vector<float>& logits) {
-    if (++logits_rows == 5) logits[0] = std::numeric_limits<float>::infinity();
-  };
-  GenerateRequest request = Greedy(Ids("abc"), 20);
-  request.choices = 2;
-  request.sampling.ignore_eos = true;
-  Collected collected = rig.Run(request);
-  EXPECT_TRUE(collected.failed.has_value());
-  for (const SlotInfo& slot : rig.engine->SlotsSnapshot()) EXPECT_FALSE(slot.is_processing);
-  EXPECT_EQ(rig.Run(request).choices.size(), 2u);
+  for (const int bad_row : {1, 2, 3, 4, 5}) {
+    Rig rig({.slots = 2});
+    int logits_rows = 0;
+    rig.runner.change_logits = [&](const Tokens&, std::vector<float>& logits) {
+      if (++logits_rows == bad_row) logits[0] = std::numeric_limits<float>::infinity();
+    };
+    GenerateRequest request = Greedy(Ids("abc"), 20);
+    request.choices = 2;
+    request.sampling.ignore_eos = true;
+    Collected collected = rig.Run(request);
+    EXPECT_TRUE(collected.failed.has_value()) << bad_row;
+    for (const SlotInfo& slot : rig.engine->SlotsSnapshot()) {
+      EXPECT_FALSE(slot.is_processing);
+      EXPECT_EQ(slot.n_tokens, rig.runner.length(slot.id));
+    }
+    EXPECT_EQ(rig.Run(request).choices.size(), 2u);
+  }
 }
 
 TEST(Faults, FewerFailedPassesInARowThanTheLimitAreSurvived) {
