@@ -36,7 +36,7 @@ inline constexpr size_t kJinjaSourceBytesMax =
 inline constexpr size_t kJinjaValueBytesMax =
     256u << 20;  // alive at once in one render: a few copies of a full body
 inline constexpr size_t kJinjaWorkBytesPerStep =
-    4096;  // copying text costs steps, so doubling loops end too
+    1024;  // copying costs steps, so doubling loops end too
 inline constexpr int kJinjaValueDepthMax =
     128;  // above kJsonDepthMax, with room for what a template wraps around
 inline constexpr int kJinjaEvalDepthMax =

@@ -4,14 +4,13 @@
 // so any thread may render. It does not tokenise and does not parse the model's answers.
 #pragma once
 
-#include <rapidjson/document.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/json.h"
 #include "runtime/text/jinja/template.h"
 
 namespace bloomery::chat {
@@ -87,9 +86,9 @@ class ChatTemplate {
  private:
   ChatTemplate(Source source, jinja::Template main, std::optional<jinja::Template> tool_use);
   const jinja::Template& TemplateFor(const ChatRequest& request) const;
-  jinja::Value Context(const ChatRequest& request, const jinja::Value& messages) const;
+  jinja::Value Context(const ChatRequest& request, const jinja::Value& messages,
+                       bool add_generation_prompt) const;
   jinja::Value FixMessages(const jinja::Value& messages) const;
-  void Probe();
 
   Source source_;
   jinja::Template main_;

@@ -36,12 +36,16 @@ class ReasoningSplitter {
  private:
   enum class State { kStart, kReasoning, kAfterSpan, kContent };
   void Step(bool ended, ReasoningDelta& out);
+  void StepStart(bool ended, ReasoningDelta& out);
+  void StepReasoning(bool ended, ReasoningDelta& out);
   void EmitReasoning(std::string_view text, ReasoningDelta& out);
+  void EmitContent(std::string_view text, ReasoningDelta& out) const;
 
   ReasoningFormat format_;
   State state_;
   bool tool_call_ends_span_;
   std::string held_;
+  bool trim_front_ = true;
   std::string space_;  // white space at the span's end, dropped when the span closes
 };
 

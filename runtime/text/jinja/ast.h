@@ -46,7 +46,8 @@ struct Expr {
 using ExprPtr = std::unique_ptr<Expr>;
 
 struct LiteralExpr : Expr {
-  LiteralExpr(Position place, Value constant) : Expr(ExprKind::kLiteral, place), value(std::move(constant)) {}
+  LiteralExpr(Position place, Value constant)
+      : Expr(ExprKind::kLiteral, place), value(std::move(constant)) {}
   Value value;
 };
 
@@ -68,7 +69,8 @@ struct DictExpr : Expr {
 
 // kNegate, kPlus, kNot
 struct UnaryExpr : Expr {
-  UnaryExpr(ExprKind expr_kind, Position place, ExprPtr expr) : Expr(expr_kind, place), operand(std::move(expr)) {}
+  UnaryExpr(ExprKind expr_kind, Position place, ExprPtr expr)
+      : Expr(expr_kind, place), operand(std::move(expr)) {}
   ExprPtr operand;
 };
 
@@ -95,7 +97,8 @@ struct ConcatExpr : Expr {
 
 // a and b and …, or a or b or …
 struct LogicExpr : Expr {
-  LogicExpr(Position place, bool conjunction) : Expr(ExprKind::kLogic, place), is_and(conjunction) {}
+  LogicExpr(Position place, bool conjunction)
+      : Expr(ExprKind::kLogic, place), is_and(conjunction) {}
   bool is_and;
   std::vector<ExprPtr> operands;
 };
@@ -120,18 +123,19 @@ enum class SuffixKind { kAttribute, kItem, kSlice, kCall, kFilter, kTest };
 struct Suffix {
   SuffixKind kind = SuffixKind::kAttribute;
   Position at;
-  std::string name;                  // attribute, filter, test
-  ExprPtr index;                     // item; start of a slice (may be null)
-  ExprPtr stop;                      // slice
-  ExprPtr step;                      // slice
-  CallSyntax call;                   // call, filter, test
-  FilterFunction filter = nullptr;   // null: unknown, refused when evaluated
-  TestFunction test = nullptr;       // likewise
-  bool negated = false;              // is not
+  std::string name;                 // attribute, filter, test
+  ExprPtr index;                    // item; start of a slice (may be null)
+  ExprPtr stop;                     // slice
+  ExprPtr step;                     // slice
+  CallSyntax call;                  // call, filter, test
+  FilterFunction filter = nullptr;  // null: unknown, refused when evaluated
+  TestFunction test = nullptr;      // likewise
+  bool negated = false;             // is not
 };
 
 struct SuffixedExpr : Expr {
-  SuffixedExpr(Position place, ExprPtr expr) : Expr(ExprKind::kSuffixed, place), base(std::move(expr)) {}
+  SuffixedExpr(Position place, ExprPtr expr)
+      : Expr(ExprKind::kSuffixed, place), base(std::move(expr)) {}
   ExprPtr base;
   std::vector<Suffix> suffixes;
 };
@@ -172,12 +176,14 @@ struct Statement {
 using Body = std::vector<std::unique_ptr<Statement>>;
 
 struct DataStatement : Statement {
-  DataStatement(Position place, std::string data) : Statement(StatementKind::kData, place), text(std::move(data)) {}
+  DataStatement(Position place, std::string data)
+      : Statement(StatementKind::kData, place), text(std::move(data)) {}
   std::string text;
 };
 
 struct OutputStatement : Statement {
-  OutputStatement(Position place, ExprPtr value) : Statement(StatementKind::kOutput, place), expr(std::move(value)) {}
+  OutputStatement(Position place, ExprPtr value)
+      : Statement(StatementKind::kOutput, place), expr(std::move(value)) {}
   ExprPtr expr;
 };
 

@@ -33,9 +33,11 @@ Text ChangeCase(const Heap& heap, const Text& text, CaseChange change);
 // Which ends to strip; `chars` null: white space.
 Text Strip(const Heap& heap, const Text& text, const Text* chars, bool left, bool right);
 // count < 0: all.
-Text ReplaceText(const Heap& heap, const Text& text, const Text& from, const Text& to, int64_t count);
+Text ReplaceText(const Heap& heap, const Text& text, const Text& from, const Text& to,
+                 int64_t count);
 // str.splitlines
 std::vector<Text> SplitLines(const Heap& heap, const Text& text, bool keep_ends);
-Text JoinTexts(const Heap& heap, const Text& separator, const std::vector<Value>& items, bool strict);
+Text JoinTexts(const Heap& heap, const Text& separator, const std::vector<Value>& items,
+               bool strict);
 
 }  // namespace bloomery::jinja

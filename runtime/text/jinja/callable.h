@@ -25,8 +25,8 @@ struct CallArgs {
 // Failure for too many, unknown or repeated ones, and when fewer than `required` are given.
 class BoundArgs {
  public:
-  BoundArgs(const CallArgs& args, std::string_view function, std::initializer_list<std::string_view> parameters,
-            size_t required = 0);
+  BoundArgs(const CallArgs& args, std::string_view function,
+            std::initializer_list<std::string_view> parameters, size_t required = 0);
   const Value* operator[](size_t index) const { return values_[index]; }
   // With a default for a missing argument.
   int64_t Int(size_t index, int64_t otherwise) const;

@@ -60,7 +60,8 @@ class Evaluator::Nest {
  public:
   Nest(int& count, int max, const char* what) : count_(count) {
     if (count_ >= max) {
-      FailLimit("the template's " + std::string(what) + " nest deeper than " + std::to_string(max) + " levels");
+      FailLimit("the template's " + std::string(what) + " nest deeper than " + std::to_string(max) +
+                " levels");
     }
     ++count_;
   }
@@ -75,7 +76,8 @@ class Evaluator::Nest {
 // A new innermost scope over `parent` until destruction.
 class Evaluator::ScopeGuard {
  public:
-  ScopeGuard(Evaluator& evaluator, Scope* parent) : evaluator_(evaluator), saved_(evaluator.scope_) {
+  ScopeGuard(Evaluator& evaluator, Scope* parent)
+      : evaluator_(evaluator), saved_(evaluator.scope_) {
     evaluator_.scope_ = std::make_shared<Scope>(parent);
   }
   explicit ScopeGuard(Evaluator& evaluator) : ScopeGuard(evaluator, evaluator.scope_.get()) {}
@@ -130,8 +132,8 @@ Evaluator::Flow Evaluator::Exec(const Body& body) {
 }
 
 Evaluator::Flow Evaluator::ExecOne(const Statement& statement) {
-  budget_.Step();
   at_ = statement.at;
+  budget_.Step();
   const Nest nest(nodes_, limits::kJinjaEvalDepthMax, "statements and expressions");
   switch (statement.kind) {
     case StatementKind::kData: {
@@ -166,7 +168,8 @@ Evaluator::Flow Evaluator::ExecOne(const Statement& statement) {
       return ExecWith(static_cast<const WithStatement&>(statement));
     case StatementKind::kMacro: {
       const MacroSyntax& macro = static_cast<const MacroStatement&>(statement).macro;
-      scope_->Set(macro.name, ValueAccess::Make(std::make_shared<const MacroObject>(macro, KeepScope())));
+      scope_->Set(macro.name,
+                  ValueAccess::Make(std::make_shared<const MacroObject>(macro, KeepScope())));
       return Flow::kNormal;
     }
     case StatementKind::kCallBlock:
@@ -195,7 +198,8 @@ Evaluator::Flow Evaluator::ExecIf(const IfStatement& statement) {
   return Exec(statement.otherwise);
 }
 
-Evaluator::Flow Evaluator::ExecFor(const ForStatement& statement, Scope* closure, const Value& iterable, int depth) {
+Evaluator::Flow Evaluator::ExecFor(const ForStatement& statement, Scope* closure,
+                                   const Value& iterable, int depth) {
   const auto loop = std::make_shared<LoopObject>(statement, closure,
                                                  heap_.NewList(Iterate(heap_, iterable)), depth);
   struct EndGuard {
@@ -203,18 +207,20 @@ Evaluator::Flow Evaluator::ExecFor(const ForStatement& statement, Scope* closure
     ~EndGuard() { loop.End(); }
   } const end{*loop};
   const Value loop_value = ValueAccess::Make(std::shared_ptr<const Callable>(loop));
-  bool any = false;
+  // As in jinja2, else runs unless some iteration reached its end: break and continue do not count.
+  bool completed = false;
   while (loop->Advance(*this)) {
     budget_.Step();
-    any = true;
     const ScopeGuard scope(*this, closure);
     scope_->Set("loop", loop_value);
     Assign(statement.target, loop->item());
-    if (Exec(statement.body) == Flow::kBreak) {
+    const Flow flow = Exec(statement.body);
+    completed |= flow == Flow::kNormal;
+    if (flow == Flow::kBreak) {
       break;
     }
   }
-  if (any) {
+  if (completed) {
     return Flow::kNormal;
   }
   const ScopeGuard scope(*this, closure);
@@ -279,8 +285,8 @@ Evaluator::Flow Evaluator::ExecFilterBlock(const FilterBlockStatement& statement
 
 void Evaluator::ExecCallBlock(const CallBlockStatement& statement) {
   CallArgs extra;
-  extra.named.emplace_back(
-      "caller", ValueAccess::Make(std::make_shared<const MacroObject>(statement.caller, KeepScope())));
+  extra.named.emplace_back("caller", ValueAccess::Make(std::make_shared<const MacroObject>(
+                                         statement.caller, KeepScope())));
   Print(EvalSuffixed(*statement.call, &extra));
 }
 
@@ -297,7 +303,8 @@ void Evaluator::Assign(const Target& target, const Value& value) {
   const NameExpr name(target.at, target.name);
   const Value holder = EvalName(name);
   if (holder.kind() != ValueKind::kNamespace) {
-    Fail("cannot assign attribute '" + *target.attribute + "': '" + target.name + "' is no namespace");
+    Fail("cannot assign attribute '" + *target.attribute + "': '" + target.name +
+         "' is no namespace");
   }
   NamespaceData& data = ValueAccess::Namespace(holder);
   if (Value* known = data.Find(*target.attribute)) {
@@ -312,8 +319,8 @@ void Evaluator::AssignParts(const Target& target, const Value& value) {
   at_ = target.at;
   const std::vector<Value> items = Iterate(heap_, value);
   if (items.size() != target.parts.size()) {
-    Fail("cannot unpack " + std::to_string(items.size()) + " values into " + std::to_string(target.parts.size()) +
-         " names");
+    Fail("cannot unpack " + std::to_string(items.size()) + " values into " +
+         std::to_string(target.parts.size()) + " names");
   }
   for (size_t i = 0; i < items.size(); ++i) {
     Assign(target.parts[i], items[i]);
@@ -364,7 +371,8 @@ Value Evaluator::CallMacro(const MacroSyntax& macro, Scope* closure, const CallA
   const size_t count = macro.parameters.size();
   std::vector<std::pair<std::string, Value>> rest = args.named;
   const auto take = [&rest](std::string_view name, Value& value) {
-    const auto it = std::find_if(rest.begin(), rest.end(), [&](const auto& entry) { return entry.first == name; });
+    const auto it = std::find_if(rest.begin(), rest.end(),
+                                 [&](const auto& entry) { return entry.first == name; });
     if (it == rest.end()) {
       return false;
     }
@@ -402,7 +410,8 @@ Value Evaluator::CallMacro(const MacroSyntax& macro, Scope* closure, const CallA
     scope.Set("varargs", heap_.NewList({args.positional.begin() + first, args.positional.end()},
                                        SequenceKind::kTuple));
   } else if (args.positional.size() > count) {
-    Fail("macro '" + macro.name + "' takes not more than " + std::to_string(count) + " argument(s)");
+    Fail("macro '" + macro.name + "' takes not more than " + std::to_string(count) +
+         " argument(s)");
   }
   return Capture(macro.body).first;
 }
@@ -595,7 +604,9 @@ Value Evaluator::ApplySuffix(const Suffix& suffix, const Value& value, const Cal
       return item;
     }
     case SuffixKind::kSlice: {
-      const auto part = [this](const ExprPtr& expr) { return expr != nullptr ? Eval(*expr) : Value(None{}); };
+      const auto part = [this](const ExprPtr& expr) {
+        return expr != nullptr ? Eval(*expr) : Value(None{});
+      };
       const Value start = part(suffix.index);
       const Value stop = part(suffix.stop);
       const Value step = part(suffix.step);

@@ -29,7 +29,8 @@ Value Title(Evaluator& e, const Value& value, const CallArgs& args) {
   const Text text = Str(e.heap(), value);
   TextBuilder builder(e.heap().budget());
   const auto begins_word = [](char32_t point) {
-    return point == '-' || point == '(' || point == '{' || point == '[' || point == '<' || IsSpace(point);
+    return point == '-' || point == '(' || point == '{' || point == '[' || point == '<' ||
+           IsSpace(point);
   };
   size_t begin = 0;
   const std::string& bytes = text.bytes();
@@ -57,15 +58,17 @@ Value Title(Evaluator& e, const Value& value, const CallArgs& args) {
 
 Value Trim(Evaluator& e, const Value& value, const CallArgs& args) {
   const BoundArgs bound(args, "trim", {"chars"});
-  const Text* chars = bound[0] == nullptr || bound[0]->is_none() ? nullptr : &RequireText(*bound[0], "trim's argument");
+  const Text* chars = bound[0] == nullptr || bound[0]->is_none()
+                          ? nullptr
+                          : &RequireText(*bound[0], "trim's argument");
   return Strip(e.heap(), Str(e.heap(), value), chars, true, true);
 }
 
 Value Replace(Evaluator& e, const Value& value, const CallArgs& args) {
   const BoundArgs bound(args, "replace", {"old", "new", "count"}, 2);
   const bool all = bound[2] == nullptr || bound[2]->is_none();
-  return ReplaceText(e.heap(), Str(e.heap(), value), Str(e.heap(), *bound[0]), Str(e.heap(), *bound[1]),
-                     all ? -1 : bound.Int(2, -1));
+  return ReplaceText(e.heap(), Str(e.heap(), value), Str(e.heap(), *bound[0]),
+                     Str(e.heap(), *bound[1]), all ? -1 : bound.Int(2, -1));
 }
 
 Value Indent(Evaluator& e, const Value& value, const CallArgs& args) {
@@ -88,7 +91,8 @@ Value Indent(Evaluator& e, const Value& value, const CallArgs& args) {
   TextBuilder builder(heap.budget());
   for (size_t i = 0; i < lines.size(); ++i) {
     builder.Append(i == 0 ? "" : "\n", false);
-    const bool wanted = i == 0 ? bound.Bool(1, false) : bound.Bool(2, false) || !lines[i].bytes().empty();
+    const bool wanted =
+        i == 0 ? bound.Bool(1, false) : bound.Bool(2, false) || !lines[i].bytes().empty();
     if (wanted) {
       builder.Append(indention);
     }
@@ -103,10 +107,12 @@ Value Truncate(Evaluator& e, const Value& value, const CallArgs& args) {
   const Text text = Str(e.heap(), value);
   const int64_t length = bound.Int(0, 255);
   const Text end = bound.TextOr(2, "...");
-  const int64_t leeway = bound[3] == nullptr || bound[3]->is_none() ? kLeeway : bound.Int(3, kLeeway);
+  const int64_t leeway =
+      bound[3] == nullptr || bound[3]->is_none() ? kLeeway : bound.Int(3, kLeeway);
   const auto end_length = static_cast<int64_t>(end.length());
   if (length < end_length) {
-    Fail("truncate: expected length >= " + std::to_string(end_length) + ", got " + std::to_string(length));
+    Fail("truncate: expected length >= " + std::to_string(end_length) + ", got " +
+         std::to_string(length));
   }
   if (leeway < 0) {
     Fail("truncate: expected leeway >= 0, got " + std::to_string(leeway));
@@ -115,7 +121,8 @@ Value Truncate(Evaluator& e, const Value& value, const CallArgs& args) {
   if (have <= length || have - length <= leeway) {
     return text;
   }
-  Text kept = e.heap().Slice(text, 0, ByteOffset(text, static_cast<size_t>(length - end_length)));
+  Text kept =
+      e.heap().Slice(text, 0, ByteOffset(e.heap(), text, static_cast<size_t>(length - end_length)));
   if (!bound.Bool(1, false)) {
     const size_t space = kept.bytes().rfind(' ');
     kept = e.heap().Slice(kept, 0, space == std::string::npos ? kept.bytes().size() : space);
@@ -134,7 +141,7 @@ Value Center(Evaluator& e, const Value& value, const CallArgs& args) {
 Value WordCount(Evaluator& e, const Value& value, const CallArgs& args) {
   const BoundArgs bound(args, "wordcount", {});
   const Text text = Str(e.heap(), value);
-  e.heap().Work(text.bytes().size());
+  e.heap().WorkPoints(text.length());
   int64_t words = 0;
   bool inside = false;
   for (PointReader reader(text); !reader.done();) {
@@ -179,14 +186,18 @@ Value Format(Evaluator& e, const Value& value, const CallArgs& args) {
   return PercentFormat(e.heap(), format, e.heap().NewDict(std::move(entries)));
 }
 
-void AppendQuoted(TextBuilder& out, const Text& text, bool keep_slash) {
+// `form`: as in a form's data, where a space is a plus and a slash is quoted.
+void AppendQuoted(TextBuilder& out, const Text& text, bool form) {
   for (size_t pos = 0; pos < text.bytes().size(); ++pos) {
     const char c = text.bytes()[pos];
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
-                       c == '.' || c == '-' || c == '~' || (c == '/' && keep_slash);
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                       c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !form);
     char hex[4];
     std::snprintf(hex, sizeof hex, "%%%02X", static_cast<unsigned>(static_cast<unsigned char>(c)));
-    out.Append(plain ? std::string_view(&c, 1) : std::string_view(hex, 3), false);
+    out.Append(plain              ? std::string_view(&c, 1)
+               : form && c == ' ' ? "+"
+                                  : std::string_view(hex, 3),
+               false);
   }
 }
 
@@ -195,7 +206,7 @@ Value UrlEncode(Evaluator& e, const Value& value, const CallArgs& args) {
   const Heap& heap = e.heap();
   TextBuilder out(heap.budget());
   if (!value.is_dict() && !value.is_list()) {
-    AppendQuoted(out, Str(heap, value), true);
+    AppendQuoted(out, Str(heap, value), false);
     return out.Finish();
   }
   std::vector<Value::DictEntry> pairs;
@@ -212,9 +223,9 @@ Value UrlEncode(Evaluator& e, const Value& value, const CallArgs& args) {
   }
   for (size_t i = 0; i < pairs.size(); ++i) {
     out.Append(i == 0 ? "" : "&", false);
-    AppendQuoted(out, Str(heap, pairs[i].first), false);
+    AppendQuoted(out, Str(heap, pairs[i].first), true);
     out.Append("=", false);
-    AppendQuoted(out, Str(heap, pairs[i].second), false);
+    AppendQuoted(out, Str(heap, pairs[i].second), true);
   }
   return out.Finish();
 }
@@ -243,11 +254,13 @@ std::optional<double> ParseFloat(const Heap& heap, const Text& text) {
   std::string lower = digits;
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; });
-  const std::string_view body =
-      lower.starts_with('-') || lower.starts_with('+') ? std::string_view(lower).substr(1) : std::string_view(lower);
+  const std::string_view body = lower.starts_with('-') || lower.starts_with('+')
+                                    ? std::string_view(lower).substr(1)
+                                    : std::string_view(lower);
   const bool word = body == "inf" || body == "infinity" || body == "nan";
   // Hexadecimal and other spellings strtod knows are not Python's.
-  if (body.empty() || (!word && body.find_first_not_of("0123456789.e+-") != std::string_view::npos)) {
+  if (body.empty() ||
+      (!word && body.find_first_not_of("0123456789.e+-") != std::string_view::npos)) {
     return std::nullopt;
   }
   char* end = nullptr;
@@ -263,7 +276,8 @@ std::optional<int64_t> ParseInt(const Heap& heap, const Text& text, int64_t base
     sign = digits.front() == '-' ? "-" : "";
     digits.erase(0, 1);
   }
-  const char letter = digits.size() > 2 && digits[0] == '0' ? static_cast<char>(digits[1] | 0x20) : '\0';
+  const char letter =
+      digits.size() > 2 && digits[0] == '0' ? static_cast<char>(digits[1] | 0x20) : '\0';
   const int64_t prefixed = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
   if (prefixed != 0 && (base == prefixed || base == 0)) {
     digits.erase(0, digits[2] == '_' ? 3 : 2);
@@ -283,7 +297,8 @@ std::optional<int64_t> ParseInt(const Heap& heap, const Text& text, int64_t base
   }
   digits.insert(0, sign);
   int64_t value = 0;
-  const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value, static_cast<int>(base));
+  const auto result =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, static_cast<int>(base));
   if (result.ptr != digits.data() + digits.size()) {
     return std::nullopt;
   }
@@ -320,7 +335,8 @@ Value ToInt(Evaluator& e, const Value& value, const CallArgs& args) {
   if (const auto integer = AsIndex(value)) {
     return *integer;
   }
-  const auto integer = value.kind() == ValueKind::kFloat ? Truncated(value.AsFloat()) : std::nullopt;
+  const auto integer =
+      value.kind() == ValueKind::kFloat ? Truncated(value.AsFloat()) : std::nullopt;
   return integer ? Value(*integer) : otherwise;
 }
 
@@ -436,7 +452,8 @@ Value FromJsonFilter(Evaluator& e, const Value& value, const CallArgs& args) {
   // but not the render.
   constexpr size_t kBytesPerByte = 32;
   Charge charge(e.heap().budget(), text.bytes().size() * kBytesPerByte);
-  const Value parsed = ParseJson(text.bytes(), text.input_spans().empty() ? Origin::kTrusted : Origin::kInput);
+  const Value parsed =
+      TryParseJson(text.bytes(), text.input_spans().empty() ? Origin::kTrusted : Origin::kInput);
   if (parsed.is_undefined()) {
     Fail("from_json: not valid JSON");
   }
@@ -503,8 +520,9 @@ constexpr NamedFilter kFilters[] = {
 }  // namespace
 
 FilterFunction FindFilter(std::string_view name) {
-  const auto* const it = std::lower_bound(std::begin(kFilters), std::end(kFilters), name,
-                                          [](const NamedFilter& filter, std::string_view key) { return filter.name < key; });
+  const auto* const it = std::lower_bound(
+      std::begin(kFilters), std::end(kFilters), name,
+      [](const NamedFilter& filter, std::string_view key) { return filter.name < key; });
   return it == std::end(kFilters) || it->name != name ? nullptr : it->function;
 }
 

@@ -18,7 +18,8 @@ constexpr int kReprExponentMax = 16;
 
 void AppendHex(TextBuilder& out, char32_t value, int digits, bool input) {
   std::array<char, 16> buffer{};
-  const int size = std::snprintf(buffer.data(), buffer.size(), "%0*x", digits, static_cast<unsigned>(value));
+  const int size =
+      std::snprintf(buffer.data(), buffer.size(), "%0*x", digits, static_cast<unsigned>(value));
   out.Append(std::string_view(buffer.data(), static_cast<size_t>(size)), input);
 }
 
@@ -146,7 +147,8 @@ void AppendRepr(TextBuilder& out, const Value& value) {
 
 class JsonWriter {
  public:
-  JsonWriter(const Heap& heap, const JsonStyle& style) : heap_(heap), style_(style), out_(heap.budget()) {}
+  JsonWriter(const Heap& heap, const JsonStyle& style)
+      : heap_(heap), style_(style), out_(heap.budget()) {}
 
   void Write(const Value& value, size_t level) {
     switch (value.kind()) {
@@ -330,8 +332,11 @@ class PercentFormatter {
         One();
       }
     }
-    const bool tuple = arguments_.is_list() && ValueAccess::List(arguments_).kind == SequenceKind::kTuple;
-    const size_t given = tuple ? arguments_.Items().size() : arguments_.is_dict() || arguments_.is_list() ? 0 : 1;
+    const bool tuple =
+        arguments_.is_list() && ValueAccess::List(arguments_).kind == SequenceKind::kTuple;
+    const size_t given = tuple                                          ? arguments_.Items().size()
+                         : arguments_.is_dict() || arguments_.is_list() ? 0
+                                                                        : 1;
     if (used_ < given) {
       Fail("not all arguments converted during string formatting");
     }
@@ -347,7 +352,8 @@ class PercentFormatter {
   }
 
   const Value& NextArgument() {
-    const bool tuple = arguments_.is_list() && ValueAccess::List(arguments_).kind == SequenceKind::kTuple;
+    const bool tuple =
+        arguments_.is_list() && ValueAccess::List(arguments_).kind == SequenceKind::kTuple;
     const size_t at = used_++;
     if (tuple ? at >= arguments_.Items().size() : at > 0) {
       Fail("not enough arguments for format string");
@@ -454,7 +460,8 @@ class PercentFormatter {
           text = Escape(heap_, text);
         }
         if (conversion.precision && static_cast<size_t>(*conversion.precision) < text.length()) {
-          text = heap_.Slice(text, 0, ByteOffset(text, static_cast<size_t>(*conversion.precision)));
+          text = heap_.Slice(text, 0,
+                             ByteOffset(heap_, text, static_cast<size_t>(*conversion.precision)));
         }
         return Pad(conversion, text);
       }
@@ -511,16 +518,20 @@ class PercentFormatter {
     } else {
       number = RequireInt(value, "%" + std::string(1, conversion.type) + "'s value");
     }
-    const uint64_t magnitude = number < 0 ? ~static_cast<uint64_t>(number) + 1 : static_cast<uint64_t>(number);
+    const uint64_t magnitude =
+        number < 0 ? ~static_cast<uint64_t>(number) + 1 : static_cast<uint64_t>(number);
     std::array<char, 72> buffer{};
     const int base = decimal ? 10 : conversion.type == 'o' ? 8 : 16;
-    const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), magnitude, base).ptr;
+    const auto end =
+        std::to_chars(buffer.data(), buffer.data() + buffer.size(), magnitude, base).ptr;
     std::string digits(buffer.data(), end);
     if (conversion.type == 'X') {
-      std::transform(digits.begin(), digits.end(), digits.begin(),
-                     [](char c) { return c >= 'a' && c <= 'f' ? static_cast<char>(c - 'a' + 'A') : c; });
+      std::transform(digits.begin(), digits.end(), digits.begin(), [](char c) {
+        return c >= 'a' && c <= 'f' ? static_cast<char>(c - 'a' + 'A') : c;
+      });
     }
-    const auto precision = static_cast<size_t>(std::min(conversion.precision.value_or(0), kFormatPrecisionMax));
+    const auto precision =
+        static_cast<size_t>(std::min(conversion.precision.value_or(0), kFormatPrecisionMax));
     if (digits.size() < precision) {
       digits.insert(0, precision - digits.size(), '0');
     }
@@ -542,29 +553,36 @@ class PercentFormatter {
       const std::string_view word = std::isnan(*number) ? "nan" : "inf";
       Conversion plain = conversion;
       plain.zero = false;
-      return PadNumber(plain, std::string(Sign(conversion, std::signbit(*number) && !std::isnan(*number))),
+      return PadNumber(plain,
+                       std::string(Sign(conversion, std::signbit(*number) && !std::isnan(*number))),
                        std::string(word));
     }
-    const std::string format = std::string("%") + (conversion.alternate ? "#" : "") + ".*" + conversion.type;
+    const std::string format =
+        std::string("%") + (conversion.alternate ? "#" : "") + ".*" + conversion.type;
     std::array<char, 1024> buffer{};
-    const auto precision = static_cast<int>(std::min(conversion.precision.value_or(6), kFormatPrecisionMax));
-    const int size = FormatDouble(buffer.data(), buffer.size(), format, precision, std::fabs(*number));
+    const auto precision =
+        static_cast<int>(std::min(conversion.precision.value_or(6), kFormatPrecisionMax));
+    const int size =
+        FormatDouble(buffer.data(), buffer.size(), format, precision, std::fabs(*number));
     PadNumber(conversion, std::string(Sign(conversion, std::signbit(*number))),
               std::string(buffer.data(), static_cast<size_t>(size)));
   }
 
   // The format string is built from a checked type letter.
-  static int FormatDouble(char* buffer, size_t size, const std::string& format, int precision, double value) {
+  static int FormatDouble(char* buffer, size_t size, const std::string& format, int precision,
+                          double value) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     return std::snprintf(buffer, size, format.c_str(), precision, value);
 #pragma GCC diagnostic pop
   }
 
-  void PadNumber(const Conversion& conversion, const std::string& prefix, const std::string& digits) {
+  void PadNumber(const Conversion& conversion, const std::string& prefix,
+                 const std::string& digits) {
     const auto width = static_cast<size_t>(conversion.width);
     const size_t size = prefix.size() + digits.size();
-    const std::string zeros(conversion.zero && !conversion.left && size < width ? width - size : 0, '0');
+    const std::string zeros(conversion.zero && !conversion.left && size < width ? width - size : 0,
+                            '0');
     Pad(conversion, heap_.NewText(prefix + zeros + digits).AsText());
   }
 
@@ -594,8 +612,9 @@ std::string FloatRepr(double value) {
     return value < 0 ? "-inf" : "inf";
   }
   std::array<char, 64> buffer{};
-  const char* end =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific).ptr;
+  const char* end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                                  std::chars_format::scientific)
+                        .ptr;
   std::string_view digits(buffer.data(), static_cast<size_t>(end - buffer.data()));
   std::string out;
   if (digits.front() == '-') {

@@ -18,10 +18,13 @@ class FunctionObject : public Callable {
   FunctionObject(std::string name, FunctionBody body, int nesting)
       : name_(std::move(name)), body_(std::move(body)), nesting_(nesting) {
     if (nesting_ > limits::kJinjaValueDepthMax) {
-      FailLimit("value nested deeper than " + std::to_string(limits::kJinjaValueDepthMax) + " levels");
+      FailLimit("value nested deeper than " + std::to_string(limits::kJinjaValueDepthMax) +
+                " levels");
     }
   }
-  Value Call(Evaluator& evaluator, const CallArgs& args) const override { return body_(evaluator, args); }
+  Value Call(Evaluator& evaluator, const CallArgs& args) const override {
+    return body_(evaluator, args);
+  }
   std::string Repr() const override { return "<function " + name_ + ">"; }
   int nesting() const override { return nesting_; }
 
@@ -99,26 +102,31 @@ Value Range(Evaluator& evaluator, const CallArgs& args) {
   }
   // Unsigned distances cannot overflow.
   const bool forward = step > 0;
-  const uint64_t distance = forward ? (stop > start ? static_cast<uint64_t>(stop) - static_cast<uint64_t>(start) : 0)
-                                    : (start > stop ? static_cast<uint64_t>(start) - static_cast<uint64_t>(stop) : 0);
+  const uint64_t distance =
+      forward ? (stop > start ? static_cast<uint64_t>(stop) - static_cast<uint64_t>(start) : 0)
+              : (start > stop ? static_cast<uint64_t>(start) - static_cast<uint64_t>(stop) : 0);
   const uint64_t stride = forward ? static_cast<uint64_t>(step) : ~static_cast<uint64_t>(step) + 1;
   const uint64_t length = distance / stride + (distance % stride != 0 ? 1 : 0);
   if (length > limits::kJinjaRangeMax) {
-    FailLimit("range of " + std::to_string(length) + " items: at most " + std::to_string(limits::kJinjaRangeMax));
+    FailLimit("range of " + std::to_string(length) + " items: at most " +
+              std::to_string(limits::kJinjaRangeMax));
   }
   std::vector<Value> items;
   items.reserve(length);
   for (uint64_t i = 0; i < length; ++i) {
-    items.emplace_back(static_cast<int64_t>(static_cast<uint64_t>(start) + i * static_cast<uint64_t>(step)));
+    items.emplace_back(
+        static_cast<int64_t>(static_cast<uint64_t>(start) + i * static_cast<uint64_t>(step)));
   }
   evaluator.heap().Work(length * sizeof(Value));
   return evaluator.heap().NewRange(start, stop, step, std::move(items));
 }
 
 // The entries dict(x) and namespace(x) take from their one positional argument.
-std::vector<Value::DictEntry> EntriesOf(Evaluator& evaluator, const CallArgs& args, std::string_view function) {
+std::vector<Value::DictEntry> EntriesOf(Evaluator& evaluator, const CallArgs& args,
+                                        std::string_view function) {
   if (args.positional.size() > 1) {
-    Fail(std::string(function) + " expected at most 1 argument, got " + std::to_string(args.positional.size()));
+    Fail(std::string(function) + " expected at most 1 argument, got " +
+         std::to_string(args.positional.size()));
   }
   if (args.positional.empty()) {
     return {};
@@ -164,7 +172,8 @@ Value MakeCycler(Evaluator& evaluator, const CallArgs& args) {
   if (args.positional.empty() || !args.named.empty()) {
     Fail("cycler needs at least one positional item");
   }
-  return ValueAccess::Make(std::make_shared<const CyclerObject>(evaluator.heap().NewList(args.positional)));
+  return ValueAccess::Make(
+      std::make_shared<const CyclerObject>(evaluator.heap().NewList(args.positional)));
 }
 
 [[noreturn]] Value RaiseException(Evaluator& evaluator, const CallArgs& args) {
@@ -196,7 +205,8 @@ Value StrftimeNow(Evaluator& evaluator, const CallArgs& args) {
 }  // namespace
 
 Value MakeFunction(std::string name, FunctionBody body, int nesting) {
-  return ValueAccess::Make(std::make_shared<const FunctionObject>(std::move(name), std::move(body), nesting));
+  return ValueAccess::Make(
+      std::make_shared<const FunctionObject>(std::move(name), std::move(body), nesting));
 }
 
 Value FindGlobal(std::string_view name) {
@@ -221,10 +231,13 @@ Value FindGlobal(std::string_view name) {
 
 // ---- arguments
 
-Value Callable::Attribute(Evaluator& /*evaluator*/, std::string_view /*name*/) const { return Value(); }
+Value Callable::Attribute(Evaluator& /*evaluator*/, std::string_view /*name*/) const {
+  return Value();
+}
 
 const Value* CallArgs::Named(std::string_view name) const {
-  const auto it = std::find_if(named.begin(), named.end(), [&](const auto& entry) { return entry.first == name; });
+  const auto it = std::find_if(named.begin(), named.end(),
+                               [&](const auto& entry) { return entry.first == name; });
   return it == named.end() ? nullptr : &it->second;
 }
 
@@ -232,8 +245,8 @@ BoundArgs::BoundArgs(const CallArgs& args, std::string_view function,
                      std::initializer_list<std::string_view> parameters, size_t required)
     : function_(function), values_(parameters.size()) {
   if (args.positional.size() > parameters.size()) {
-    Fail(std::string(function) + " takes at most " + std::to_string(parameters.size()) + " argument(s), " +
-         std::to_string(args.positional.size()) + " given");
+    Fail(std::string(function) + " takes at most " + std::to_string(parameters.size()) +
+         " argument(s), " + std::to_string(args.positional.size()) + " given");
   }
   for (size_t i = 0; i < args.positional.size(); ++i) {
     values_[i] = &args.positional[i];
@@ -251,7 +264,8 @@ BoundArgs::BoundArgs(const CallArgs& args, std::string_view function,
   }
   for (size_t i = 0; i < required; ++i) {
     if (values_[i] == nullptr) {
-      Fail(std::string(function) + " missing argument '" + std::string(parameters.begin()[i]) + "'");
+      Fail(std::string(function) + " missing argument '" + std::string(parameters.begin()[i]) +
+           "'");
     }
   }
 }

@@ -1,7 +1,7 @@
 // Internal: the data behind values, and the budget every render charges what it makes to. A Budget
-// belongs to one render on one thread and outlives the values made there; data made outside a render
-// (contexts, template literals) has none. Passing a limit throws Failure, which the render's top
-// turns into an Error with its place.
+// belongs to one render on one thread and outlives the values made there; data made outside a
+// render (contexts, template literals) has none. Passing a limit throws Failure, which the render's
+// top turns into an Error with its place.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,9 @@ struct Failure {
 };
 [[noreturn]] void Fail(std::string message);
 [[noreturn]] void FailLimit(std::string message);
+
+// What looking at one code point alone counts as work: about as long as copying this many bytes.
+inline constexpr size_t kPointWork = 24;
 
 class Budget {
  public:
@@ -117,7 +120,8 @@ struct NamespaceData {
 // Grows a text with its provenance; what it holds is charged while it grows.
 class TextBuilder {
  public:
-  explicit TextBuilder(Budget* budget) : budget_(budget), data_(std::make_shared<TextData>(Charge(budget))) {}
+  explicit TextBuilder(Budget* budget)
+      : budget_(budget), data_(std::make_shared<TextData>(Charge(budget))) {}
 
   void Append(std::string_view valid_utf8, bool input);
   void Append(const Text& text) { Append(text, 0, text.bytes().size()); }
@@ -173,6 +177,8 @@ class Heap {
     }
   }
 
+  void WorkPoints(size_t points) const { Work(points * kPointWork); }
+
   Value NewText(std::string_view valid_utf8, bool input = false) const;
   Value NewList(std::vector<Value> items, SequenceKind kind = SequenceKind::kList) const;
   Value NewRange(int64_t start, int64_t stop, int64_t step, std::vector<Value> items) const;
@@ -191,17 +197,33 @@ class Heap {
 
 // Access to what Value keeps private.
 struct ValueAccess {
-  static Value Make(std::shared_ptr<const ListData> data) { return Value(Value::Data(std::move(data))); }
-  static Value Make(std::shared_ptr<const DictData> data) { return Value(Value::Data(std::move(data))); }
-  static Value Make(std::shared_ptr<NamespaceData> data) { return Value(Value::Data(std::move(data))); }
-  static Value Make(std::shared_ptr<const Callable> data) { return Value(Value::Data(std::move(data))); }
-  static const ListData& List(const Value& v) { return *std::get<std::shared_ptr<const ListData>>(v.data_); }
-  static const DictData& Dict(const Value& v) { return *std::get<std::shared_ptr<const DictData>>(v.data_); }
-  static NamespaceData& Namespace(const Value& v) { return *std::get<std::shared_ptr<NamespaceData>>(v.data_); }
+  static Value Make(std::shared_ptr<const ListData> data) {
+    return Value(Value::Data(std::move(data)));
+  }
+  static Value Make(std::shared_ptr<const DictData> data) {
+    return Value(Value::Data(std::move(data)));
+  }
+  static Value Make(std::shared_ptr<NamespaceData> data) {
+    return Value(Value::Data(std::move(data)));
+  }
+  static Value Make(std::shared_ptr<const Callable> data) {
+    return Value(Value::Data(std::move(data)));
+  }
+  static const ListData& List(const Value& v) {
+    return *std::get<std::shared_ptr<const ListData>>(v.data_);
+  }
+  static const DictData& Dict(const Value& v) {
+    return *std::get<std::shared_ptr<const DictData>>(v.data_);
+  }
+  static NamespaceData& Namespace(const Value& v) {
+    return *std::get<std::shared_ptr<NamespaceData>>(v.data_);
+  }
   static const std::shared_ptr<const Callable>& Function(const Value& v) {
     return std::get<std::shared_ptr<const Callable>>(v.data_);
   }
-  static const std::string* UndefinedName(const Value& v) { return std::get<Undefined>(v.data_).name; }
+  static const std::string* UndefinedName(const Value& v) {
+    return std::get<Undefined>(v.data_).name;
+  }
 };
 
 // Containers around a value: 0 for a scalar.

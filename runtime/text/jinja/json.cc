@@ -10,8 +10,9 @@ namespace {
 
 Value Convert(const rapidjson::Value& json, Origin origin, int depth) {
   if (depth > limits::kJinjaValueDepthMax) {
-    throw Error(ErrorKind::kBadRequest,
-                "JSON nested deeper than " + std::to_string(limits::kJinjaValueDepthMax) + " levels");
+    throw Error(
+        ErrorKind::kBadRequest,
+        "JSON nested deeper than " + std::to_string(limits::kJinjaValueDepthMax) + " levels");
   }
   switch (json.GetType()) {
     case rapidjson::kNullType:
@@ -48,14 +49,9 @@ Value Convert(const rapidjson::Value& json, Origin origin, int depth) {
 
 Value FromJson(const rapidjson::Value& json, Origin origin) { return Convert(json, origin, 1); }
 
-Value ParseJson(std::string_view text, Origin origin) {
-  rapidjson::Document document;
-  document.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseFullPrecisionFlag>(text.data(), text.size());
-  if (document.HasParseError()) {
-    return Value();
-  }
+Value TryParseJson(std::string_view text, Origin origin) {
   try {
-    return FromJson(document, origin);
+    return FromJson(ParseJson(text, "JSON text"), origin);
   } catch (const Error&) {
     return Value();
   }

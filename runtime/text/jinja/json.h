@@ -2,11 +2,10 @@
 // integers become floats. No state, any thread.
 #pragma once
 
-#include <rapidjson/document.h>
-
 #include <string>
 #include <string_view>
 
+#include "runtime/base/json.h"
 #include "runtime/text/jinja/value.h"
 
 namespace bloomery::jinja {
@@ -16,7 +15,7 @@ namespace bloomery::jinja {
 Value FromJson(const rapidjson::Value& json, Origin origin);
 
 // Parses JSON text; undefined when it is not valid JSON or nested too deep.
-Value ParseJson(std::string_view text, Origin origin);
+Value TryParseJson(std::string_view text, Origin origin);
 
 // json.dumps with ensure_ascii off: `, ` and `: ` separators, order kept. Throws Error(kBadRequest)
 // for values JSON cannot hold (undefined, functions, namespaces).

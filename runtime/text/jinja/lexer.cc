@@ -83,7 +83,9 @@ class Lexer {
     return place_;
   }
 
-  [[noreturn]] void FailAt(size_t pos, std::string_view what) { FailParse(name_, PlaceOf(pos), what); }
+  [[noreturn]] void FailAt(size_t pos, std::string_view what) {
+    FailParse(name_, PlaceOf(pos), what);
+  }
 
   Token& Push(TokenKind kind, size_t pos, std::string text = {}) {
     tokens_.push_back({kind, PlaceOf(pos), std::move(text), 0, 0.0});
@@ -248,7 +250,8 @@ class Lexer {
     for (;;) {
       pos_ = SkipSpace(pos_);
       if (pos_ >= source_.size()) {
-        FailAt(begin, variable ? "the print tag opened here is not closed" : "the block tag opened here is not closed");
+        FailAt(begin, variable ? "the print tag opened here is not closed"
+                               : "the block tag opened here is not closed");
       }
       if (open_braces.empty() && TagEnd(variable)) {
         return;
@@ -287,9 +290,9 @@ class Lexer {
   }
 
   void Operator(std::string& open_braces) {
-    static constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
-                                                      "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
-                                                      ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
+    static constexpr std::string_view kOperators[] = {
+        "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
+        "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
     const auto* const found = std::find_if(std::begin(kOperators), std::end(kOperators),
                                            [this](std::string_view op) { return At(pos_, op); });
     if (found == std::end(kOperators)) {
@@ -380,7 +383,8 @@ class Lexer {
     }
     const std::string digits = WithoutUnderscores(first, end);
     Token& token = Push(TokenKind::kInteger, begin);
-    const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), token.integer, base);
+    const auto result =
+        std::from_chars(digits.data(), digits.data() + digits.size(), token.integer, base);
     if (result.ec != std::errc()) {
       FailAt(begin, "integer literal does not fit 64 bits");
     }
@@ -474,13 +478,15 @@ class Lexer {
 }  // namespace
 
 void FailParse(std::string_view name, Position at, std::string_view what) {
-  throw Error(ErrorKind::kBadModel, "template " + std::string(name) + ":" + std::to_string(at.line) + ":" +
-                                        std::to_string(at.column) + ": " + std::string(what));
+  throw Error(ErrorKind::kBadModel, "template " + std::string(name) + ":" +
+                                        std::to_string(at.line) + ":" + std::to_string(at.column) +
+                                        ": " + std::string(what));
 }
 
 std::vector<Token> Tokenize(std::string_view source, std::string_view name) {
   if (source.size() > limits::kJinjaSourceBytesMax) {
-    FailParse(name, {}, "source longer than " + std::to_string(limits::kJinjaSourceBytesMax) + " bytes");
+    FailParse(name, {},
+              "source longer than " + std::to_string(limits::kJinjaSourceBytesMax) + " bytes");
   }
   return Lexer(NormalizeSource(ValidUtf8(source)), name).Run();
 }

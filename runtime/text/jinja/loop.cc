@@ -98,7 +98,9 @@ Value LoopObject::Attribute(Evaluator& evaluator, std::string_view name) const {
   if (name == "changed") {
     return MakeFunction(
         "changed",
-        [self = shared_from_this()](Evaluator& e, const CallArgs& args) { return self->Changed(e.heap(), args); },
+        [self = shared_from_this()](Evaluator& e, const CallArgs& args) {
+          return self->Changed(e.heap(), args);
+        },
         nesting());
   }
   return Callable::Attribute(evaluator, name);

@@ -33,7 +33,7 @@ struct ByteRange {
   bool valid;  // start is not beyond the end
 };
 
-ByteRange RangeOf(const Text& text, const Value* start, const Value* end) {
+ByteRange RangeOf(const Heap& heap, const Text& text, const Value* start, const Value* end) {
   const auto length = static_cast<int64_t>(text.length());
   const auto resolve = [length](const Value* value, int64_t otherwise) {
     if (value == nullptr || value->is_none()) {
@@ -47,7 +47,8 @@ ByteRange RangeOf(const Text& text, const Value* start, const Value* end) {
   if (first > last) {
     return {0, 0, false};
   }
-  return {ByteOffset(text, static_cast<size_t>(first)), ByteOffset(text, static_cast<size_t>(last)), true};
+  return {ByteOffset(heap, text, static_cast<size_t>(first)),
+          ByteOffset(heap, text, static_cast<size_t>(last)), true};
 }
 
 // ---- strings
@@ -65,13 +66,15 @@ Value Stripped(Evaluator& e, const Value& self, const CallArgs& args) {
 }
 
 template <bool kStart>
-Value Affixed(Evaluator& /*e*/, const Value& self, const CallArgs& args) {
+Value Affixed(Evaluator& e, const Value& self, const CallArgs& args) {
   const BoundArgs bound(args, kStart ? "startswith" : "endswith", {"prefix", "start", "end"}, 1);
   const Text& text = self.AsText();
-  const ByteRange range = RangeOf(text, bound[1], bound[2]);
-  const std::string_view part = std::string_view(text.bytes()).substr(range.begin, range.end - range.begin);
+  const ByteRange range = RangeOf(e.heap(), text, bound[1], bound[2]);
+  const std::string_view part =
+      std::string_view(text.bytes()).substr(range.begin, range.end - range.begin);
   const auto matches = [&](const Value& affix) {
-    const std::string& bytes = RequireText(affix, kStart ? "startswith's argument" : "endswith's argument").bytes();
+    const std::string& bytes =
+        RequireText(affix, kStart ? "startswith's argument" : "endswith's argument").bytes();
     return range.valid && (kStart ? part.starts_with(bytes) : part.ends_with(bytes));
   };
   if (bound[0]->is_list() && ValueAccess::List(*bound[0]).kind == SequenceKind::kTuple) {
@@ -101,7 +104,7 @@ std::vector<Value> SplitSpace(const Heap& heap, const Text& text, int64_t max, b
       pos = next;
     }
   };
-  heap.Work(bytes.size());
+  heap.WorkPoints(text.length());
   for (;;) {
     skip(true);
     if (from_right ? pos == 0 : pos >= bytes.size()) {
@@ -109,7 +112,8 @@ std::vector<Value> SplitSpace(const Heap& heap, const Text& text, int64_t max, b
     }
     const size_t edge = pos;
     if (max >= 0 && static_cast<int64_t>(parts.size()) >= max) {
-      const Text rest = from_right ? heap.Slice(text, 0, edge) : heap.Slice(text, edge, bytes.size());
+      const Text rest =
+          from_right ? heap.Slice(text, 0, edge) : heap.Slice(text, edge, bytes.size());
       parts.emplace_back(from_right ? Strip(heap, rest, nullptr, false, true) : rest);
       break;
     }
@@ -123,7 +127,8 @@ std::vector<Value> SplitSpace(const Heap& heap, const Text& text, int64_t max, b
   return parts;
 }
 
-std::vector<Value> SplitBy(const Heap& heap, const Text& text, const Text& separator, int64_t max, bool from_right) {
+std::vector<Value> SplitBy(const Heap& heap, const Text& text, const Text& separator, int64_t max,
+                           bool from_right) {
   const std::string& bytes = text.bytes();
   const std::string& mark = separator.bytes();
   if (mark.empty()) {
@@ -134,7 +139,8 @@ std::vector<Value> SplitBy(const Heap& heap, const Text& text, const Text& separ
   size_t end = bytes.size();
   while (max < 0 || static_cast<int64_t>(parts.size()) < max) {
     heap.Work(sizeof(Value));
-    const size_t found = from_right ? RFindBytes(heap, bytes, mark, end) : FindBytes(heap, bytes, mark, begin);
+    const size_t found =
+        from_right ? RFindBytes(heap, bytes, mark, end) : FindBytes(heap, bytes, mark, begin);
     if (found == std::string_view::npos) {
       break;
     }
@@ -158,8 +164,9 @@ Value Split(Evaluator& e, const Value& self, const CallArgs& args) {
   const BoundArgs bound(args, kRight ? "rsplit" : "split", {"sep", "maxsplit"});
   const Text* separator = OptionalText(bound[0], "split's separator");
   const int64_t max = bound.Int(1, -1);
-  return e.heap().NewList(separator == nullptr ? SplitSpace(e.heap(), self.AsText(), max, kRight)
-                                               : SplitBy(e.heap(), self.AsText(), *separator, max, kRight));
+  return e.heap().NewList(separator == nullptr
+                              ? SplitSpace(e.heap(), self.AsText(), max, kRight)
+                              : SplitBy(e.heap(), self.AsText(), *separator, max, kRight));
 }
 
 template <bool kRight>
@@ -174,7 +181,8 @@ Value Partition(Evaluator& e, const Value& self, const CallArgs& args) {
   const size_t found = kRight ? RFindBytes(e.heap(), bytes, mark.bytes(), bytes.size())
                               : FindBytes(e.heap(), bytes, mark.bytes());
   if (found == std::string_view::npos) {
-    return e.heap().NewList(kRight ? std::vector<Value>{Text(), Text(), text} : std::vector<Value>{text, Text(), Text()},
+    return e.heap().NewList(kRight ? std::vector<Value>{Text(), Text(), text}
+                                   : std::vector<Value>{text, Text(), Text()},
                             SequenceKind::kTuple);
   }
   return e.heap().NewList({e.heap().Slice(text, 0, found), mark,
@@ -200,11 +208,12 @@ Value Find(Evaluator& e, const Value& self, const CallArgs& args) {
   const BoundArgs bound(args, kMustFind ? "index" : "find", {"sub", "start", "end"}, 1);
   const Text& text = self.AsText();
   const std::string& sub = RequireText(*bound[0], "find's argument").bytes();
-  const ByteRange range = RangeOf(text, bound[1], bound[2]);
+  const ByteRange range = RangeOf(e.heap(), text, bound[1], bound[2]);
   size_t found = std::string_view::npos;
   if (range.valid) {
     const std::string_view part = std::string_view(text.bytes()).substr(0, range.end);
-    found = kRight ? RFindBytes(e.heap(), part, sub, range.end) : FindBytes(e.heap(), part, sub, range.begin);
+    found = kRight ? RFindBytes(e.heap(), part, sub, range.end)
+                   : FindBytes(e.heap(), part, sub, range.begin);
     found = found != std::string_view::npos && found < range.begin ? std::string_view::npos : found;
   }
   if (found == std::string_view::npos) {
@@ -220,7 +229,7 @@ Value CountText(Evaluator& e, const Value& self, const CallArgs& args) {
   const BoundArgs bound(args, "count", {"sub", "start", "end"}, 1);
   const Text& text = self.AsText();
   const std::string& sub = RequireText(*bound[0], "count's argument").bytes();
-  const ByteRange range = RangeOf(text, bound[1], bound[2]);
+  const ByteRange range = RangeOf(e.heap(), text, bound[1], bound[2]);
   if (!range.valid) {
     return 0;
   }
@@ -229,8 +238,8 @@ Value CountText(Evaluator& e, const Value& self, const CallArgs& args) {
     return static_cast<int64_t>(CountPoints(part.substr(range.begin))) + 1;
   }
   int64_t count = 0;
-  for (size_t pos = range.begin; (pos = FindBytes(e.heap(), part, sub, pos)) != std::string_view::npos;
-       pos += sub.size()) {
+  for (size_t pos = range.begin;
+       (pos = FindBytes(e.heap(), part, sub, pos)) != std::string_view::npos; pos += sub.size()) {
     ++count;
   }
   return count;
@@ -244,7 +253,7 @@ Value JoinMethod(Evaluator& e, const Value& self, const CallArgs& args) {
 template <bool (*kPredicate)(char32_t)>
 Value AllOf(Evaluator& e, const Value& self, const CallArgs& args) {
   const BoundArgs bound(args, "str method", {});
-  e.heap().Work(self.AsText().bytes().size());
+  e.heap().WorkPoints(self.AsText().length());
   bool all = !self.AsText().bytes().empty();
   for (PointReader reader(self.AsText()); all && !reader.done();) {
     all = kPredicate(reader.Next());
@@ -265,7 +274,7 @@ Value IsAsciiMethod(Evaluator& e, const Value& self, const CallArgs& args) {
 template <bool (*kOther)(char32_t)>
 Value AllCased(Evaluator& e, const Value& self, const CallArgs& args) {
   const BoundArgs bound(args, "str method", {});
-  e.heap().Work(self.AsText().bytes().size());
+  e.heap().WorkPoints(self.AsText().length());
   bool any = false;
   for (PointReader reader(self.AsText()); !reader.done();) {
     const char32_t point = reader.Next();
@@ -288,7 +297,9 @@ Text Justify(const Heap& heap, const Text& text, int64_t width, const Text& fill
   const auto length = static_cast<int64_t>(text.length());
   const int64_t pad = std::max<int64_t>(width - length, 0);
   // Python's str.center puts the odd one left when both pad and width are odd.
-  const int64_t left = side == Side::kLeft ? 0 : side == Side::kRight ? pad : pad / 2 + (pad & width & 1);
+  const int64_t left = side == Side::kLeft    ? 0
+                       : side == Side::kRight ? pad
+                                              : pad / 2 + (pad & width & 1);
   TextBuilder builder(heap.budget());
   builder.set_markup(text.markup());
   for (int64_t i = 0; i < left; ++i) {
@@ -342,14 +353,18 @@ Value Format(Evaluator& e, const Value& self, const CallArgs& args) {
   size_t next_argument = 0;
   size_t pos = 0;
   const auto field_value = [&](const std::string& name) -> Value {
-    const bool number = std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool number =
+        std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
     if (!number) {
       const Value* named = args.Named(name);
       return named != nullptr ? *named : (Fail("format: no argument '" + name + "'"), Value());
     }
-    const size_t index = name.empty() ? next_argument++ : name.size() > 6 ? SIZE_MAX : std::stoul(name);
-    return index < args.positional.size() ? args.positional[index]
-                                          : (Fail("format: replacement index out of range"), Value());
+    const size_t index = name.empty()      ? next_argument++
+                         : name.size() > 6 ? SIZE_MAX
+                                           : std::stoul(name);
+    return index < args.positional.size()
+               ? args.positional[index]
+               : (Fail("format: replacement index out of range"), Value());
   };
   while (pos < bytes.size()) {
     const size_t mark = std::min(bytes.find_first_of("{}", pos), bytes.size());
@@ -427,8 +442,9 @@ Value ListIndex(Evaluator& e, const Value& self, const CallArgs& args) {
 Value ListCount(Evaluator& e, const Value& self, const CallArgs& args) {
   const BoundArgs bound(args, "count", {"value"}, 1);
   const std::vector<Value>& items = self.Items();
-  return static_cast<int64_t>(std::count_if(
-      items.begin(), items.end(), [&](const Value& item) { return Equal(e.heap(), item, *bound[0]); }));
+  return static_cast<int64_t>(std::count_if(items.begin(), items.end(), [&](const Value& item) {
+    return Equal(e.heap(), item, *bound[0]);
+  }));
 }
 
 constexpr NamedMethod kTextMethods[] = {
@@ -480,10 +496,13 @@ constexpr NamedMethod kDictMethods[] = {
     {"copy", Itself},
 };
 
-// Names that would change the dict: the sandbox answers undefined, even when the dict has such a key.
-constexpr std::string_view kHiddenDictMethods[] = {"clear", "pop", "popitem", "setdefault", "update"};
+// Names that would change the dict: the sandbox answers undefined, even when the dict has such a
+// key.
+constexpr std::string_view kHiddenDictMethods[] = {"clear", "pop", "popitem", "setdefault",
+                                                   "update"};
 
-constexpr NamedMethod kListMethods[] = {{"index", ListIndex}, {"count", ListCount}, {"copy", Itself}};
+constexpr NamedMethod kListMethods[] = {
+    {"index", ListIndex}, {"count", ListCount}, {"copy", Itself}};
 
 template <size_t N>
 Value Bind(const NamedMethod (&methods)[N], const Value& object, std::string_view name) {
@@ -491,7 +510,9 @@ Value Bind(const NamedMethod (&methods)[N], const Value& object, std::string_vie
     if (entry.name == name) {
       return MakeFunction(
           std::string(name),
-          [method = entry.method, object](Evaluator& e, const CallArgs& args) { return method(e, object, args); },
+          [method = entry.method, object](Evaluator& e, const CallArgs& args) {
+            return method(e, object, args);
+          },
           NestingOf(object) + 1);
     }
   }
@@ -507,7 +528,9 @@ Value FindMethod(Evaluator& evaluator, const Value& object, std::string_view nam
     case ValueKind::kDict:
       return Bind(kDictMethods, object, name);
     case ValueKind::kList:
-      return ValueAccess::List(object).kind <= SequenceKind::kTuple ? Bind(kListMethods, object, name) : Value();
+      return ValueAccess::List(object).kind <= SequenceKind::kTuple
+                 ? Bind(kListMethods, object, name)
+                 : Value();
     case ValueKind::kCallable:
       return ValueAccess::Function(object)->Attribute(evaluator, name);
     case ValueKind::kNamespace: {
@@ -526,7 +549,8 @@ Value AttributeOf(Evaluator& evaluator, const Value& value, const std::string& n
     return found;
   }
   const auto hidden = [&name](std::string_view method) { return method == name; };
-  if (value.is_dict() && std::none_of(std::begin(kHiddenDictMethods), std::end(kHiddenDictMethods), hidden)) {
+  if (value.is_dict() &&
+      std::none_of(std::begin(kHiddenDictMethods), std::end(kHiddenDictMethods), hidden)) {
     const DictData& dict = ValueAccess::Dict(value);
     const size_t at = dict.Find(std::string_view(name));
     if (at < dict.entries.size()) {

@@ -14,7 +14,7 @@ namespace bloomery::jinja {
 namespace {
 
 // What one comparison counts as work beside the bytes it reads.
-constexpr size_t kCompareWork = 32;
+constexpr size_t kCompareWork = 128;
 
 std::string_view OpSign(BinaryOp op) {
   static constexpr std::string_view kSigns[] = {"+", "-", "*", "/", "//", "%", "**"};
@@ -24,8 +24,8 @@ std::string_view OpSign(BinaryOp op) {
 [[noreturn]] void FailOperands(std::string_view sign, const Value& a, const Value& b) {
   RequireDefined(a);
   RequireDefined(b);
-  Fail("unsupported operand types for " + std::string(sign) + ": '" + std::string(TypeName(a)) + "' and '" +
-       std::string(TypeName(b)) + "'");
+  Fail("unsupported operand types for " + std::string(sign) + ": '" + std::string(TypeName(a)) +
+       "' and '" + std::string(TypeName(b)) + "'");
 }
 
 [[noreturn]] void FailOverflow() { Fail("integer overflow: the result does not fit 64 bits"); }
@@ -245,13 +245,14 @@ std::optional<int> Order(const Heap& heap, const Value& a, const Value& b, std::
           return Order(heap, x.items[i], y.items[i], sign);
         }
       }
-      return x.items.size() < y.items.size() ? -1 : static_cast<int>(x.items.size() > y.items.size());
+      return x.items.size() < y.items.size() ? -1
+                                             : static_cast<int>(x.items.size() > y.items.size());
     }
   }
   RequireDefined(a);
   RequireDefined(b);
-  Fail("'" + std::string(sign) + "' not supported between '" + std::string(TypeName(a)) + "' and '" +
-       std::string(TypeName(b)) + "'");
+  Fail("'" + std::string(sign) + "' not supported between '" + std::string(TypeName(a)) +
+       "' and '" + std::string(TypeName(b)) + "'");
 }
 
 struct SliceRange {
@@ -301,8 +302,9 @@ void ForSlice(const SliceRange& range, Function take) {
 
 Value SliceText(const Heap& heap, const Text& text, const SliceRange& range) {
   if (range.step == 1) {
-    const size_t begin = ByteOffset(text, static_cast<size_t>(range.start));
-    const size_t end = range.stop <= range.start ? begin : ByteOffset(text, static_cast<size_t>(range.stop));
+    const size_t begin = ByteOffset(heap, text, static_cast<size_t>(range.start));
+    const size_t end =
+        range.stop <= range.start ? begin : ByteOffset(heap, text, static_cast<size_t>(range.stop));
     return heap.Slice(text, begin, end);
   }
   std::vector<size_t> offsets;
@@ -351,8 +353,8 @@ std::string_view TypeName(const Value& value) {
     case ValueKind::kList:
       break;
   }
-  static constexpr std::string_view kNames[] = {"list",        "tuple",      "range",    "dict_keys",
-                                                "dict_values", "dict_items", "generator"};
+  static constexpr std::string_view kNames[] = {
+      "list", "tuple", "range", "dict_keys", "dict_values", "dict_items", "generator"};
   return kNames[static_cast<size_t>(ValueAccess::List(value).kind)];
 }
 
@@ -494,10 +496,12 @@ bool Contains(const Heap& heap, const Value& haystack, const Value& needle) {
       return ContainsText(heap, haystack.AsText(), needle);
     case ValueKind::kList: {
       const auto& items = haystack.Items();
-      return std::any_of(items.begin(), items.end(), [&](const Value& item) { return Equal(heap, item, needle); });
+      return std::any_of(items.begin(), items.end(),
+                         [&](const Value& item) { return Equal(heap, item, needle); });
     }
     case ValueKind::kDict: {
-      if (needle.is_dict() || (needle.is_list() && ValueAccess::List(needle).kind == SequenceKind::kList)) {
+      if (needle.is_dict() ||
+          (needle.is_list() && ValueAccess::List(needle).kind == SequenceKind::kList)) {
         Fail("unhashable type: '" + std::string(TypeName(needle)) + "'");
       }
       const DictData& dict = ValueAccess::Dict(haystack);
@@ -620,20 +624,23 @@ std::vector<Value> Iterate(const Heap& heap, const Value& value) {
   }
 }
 
-size_t FindBytes(const Heap& heap, std::string_view haystack, std::string_view needle, size_t from) {
+size_t FindBytes(const Heap& heap, std::string_view haystack, std::string_view needle,
+                 size_t from) {
   const std::string_view rest = haystack.substr(from);
   if (needle.empty()) {
     return from;
   }
   // glibc's memmem is linear, unlike string::find.
   const void* found = memmem(rest.data(), rest.size(), needle.data(), needle.size());
-  const size_t at = found == nullptr ? haystack.size()
-                                     : static_cast<size_t>(static_cast<const char*>(found) - haystack.data());
-  heap.Work(at - from);
+  const size_t at = found == nullptr
+                        ? haystack.size()
+                        : static_cast<size_t>(static_cast<const char*>(found) - haystack.data());
+  heap.Work((at - from) * 4);
   return found == nullptr ? std::string_view::npos : at;
 }
 
-size_t RFindBytes(const Heap& heap, std::string_view haystack, std::string_view needle, size_t end) {
+size_t RFindBytes(const Heap& heap, std::string_view haystack, std::string_view needle,
+                  size_t end) {
   if (needle.size() > end) {
     return std::string_view::npos;
   }
@@ -650,14 +657,15 @@ size_t RFindBytes(const Heap& heap, std::string_view haystack, std::string_view 
     if (at == 0) {
       return std::string_view::npos;
     }
-    heap.Work(1);
+    heap.Work(4);
   }
 }
 
-size_t ByteOffset(const Text& text, size_t index) {
+size_t ByteOffset(const Heap& heap, const Text& text, size_t index) {
   if (text.ascii()) {
     return index;
   }
+  heap.WorkPoints(index);
   size_t pos = 0;
   for (size_t i = 0; i < index; ++i) {
     DecodePoint(text.bytes(), pos);
@@ -687,19 +695,19 @@ Value Item(const Heap& heap, const Value& value, const Value& index) {
     return value.Items()[static_cast<size_t>(at)];
   }
   const Text& text = value.AsText();
-  heap.Work(text.ascii() ? 0 : static_cast<size_t>(at));
-  const size_t begin = ByteOffset(text, static_cast<size_t>(at));
+  const size_t begin = ByteOffset(heap, text, static_cast<size_t>(at));
   size_t end = begin;
   DecodePoint(text.bytes(), end);
   return heap.Slice(text, begin, end);
 }
 
-Value SliceOf(const Heap& heap, const Value& value, const Value& start, const Value& stop, const Value& step) {
+Value SliceOf(const Heap& heap, const Value& value, const Value& start, const Value& stop,
+              const Value& step) {
   const bool sliceable =
       value.is_text() || (value.is_list() && ValueAccess::List(value).kind <= SequenceKind::kRange);
   if (!sliceable) {
     RequireDefined(value);
-    return Value();
+    Fail("'" + std::string(TypeName(value)) + "' object cannot be sliced");
   }
   const SliceRange range = ResolveSlice(start, stop, step, LengthOf(value));
   if (value.is_text()) {
@@ -709,7 +717,18 @@ Value SliceOf(const Heap& heap, const Value& value, const Value& start, const Va
   std::vector<Value> items;
   ForSlice(range, [&](size_t i) { items.push_back(list.items[i]); });
   heap.Step(items.size());
-  return heap.NewList(std::move(items), list.kind == SequenceKind::kRange ? SequenceKind::kList : list.kind);
+  if (list.kind == SequenceKind::kRange) {
+    // Wraps where Python's integers would grow; such bounds are only ever printed.
+    const auto at = [&list](int64_t index) {
+      return static_cast<int64_t>(static_cast<uint64_t>(list.range[0]) +
+                                  static_cast<uint64_t>(index) *
+                                      static_cast<uint64_t>(list.range[2]));
+    };
+    const auto stride = static_cast<int64_t>(static_cast<uint64_t>(range.step) *
+                                             static_cast<uint64_t>(list.range[2]));
+    return heap.NewRange(at(range.start), at(range.stop), stride, std::move(items));
+  }
+  return heap.NewList(std::move(items), list.kind);
 }
 
 Text Escape(const Heap& heap, const Text& text) {

@@ -48,16 +48,18 @@ size_t LengthOf(const Value& value);
 std::vector<Value> Iterate(const Heap& heap, const Value& value);
 // value[index], undefined when there is no such item; never fails for kinds without items.
 Value Item(const Heap& heap, const Value& value, const Value& index);
-// value[start:stop:step]; undefined or none parts are absent.
-Value SliceOf(const Heap& heap, const Value& value, const Value& start, const Value& stop, const Value& step);
+// value[start:stop:step]; none parts are absent. Fails for kinds without slices.
+Value SliceOf(const Heap& heap, const Value& value, const Value& start, const Value& stop,
+              const Value& step);
 
 // Where `needle` starts in `haystack` at or after `from` (FindBytes) or ending at or before `end`
 // (RFindBytes), or npos. Linear in the haystack, or charged for what it compares.
-size_t FindBytes(const Heap& heap, std::string_view haystack, std::string_view needle, size_t from = 0);
+size_t FindBytes(const Heap& heap, std::string_view haystack, std::string_view needle,
+                 size_t from = 0);
 size_t RFindBytes(const Heap& heap, std::string_view haystack, std::string_view needle, size_t end);
 
 // Byte offset of code point `index` of `text`; text.bytes().size() for index == length.
-size_t ByteOffset(const Text& text, size_t index);
+size_t ByteOffset(const Heap& heap, const Text& text, size_t index);
 
 // HTML-escaped markup.
 Text Escape(const Heap& heap, const Text& text);

@@ -24,7 +24,8 @@ struct UnknownName {
 
 class Parser {
  public:
-  Parser(std::vector<Token> tokens, std::string_view name) : tokens_(std::move(tokens)), name_(name) {}
+  Parser(std::vector<Token> tokens, std::string_view name)
+      : tokens_(std::move(tokens)), name_(name) {}
 
   Body Run() {
     Body body = ParseBody({}, "");
@@ -40,7 +41,8 @@ class Parser {
    public:
     explicit Nest(Parser& parser) : parser_(parser) {
       if (++parser_.depth_ > limits::kJinjaDepthMax) {
-        parser_.FailHere("nested deeper than " + std::to_string(limits::kJinjaDepthMax) + " levels");
+        parser_.FailHere("nested deeper than " + std::to_string(limits::kJinjaDepthMax) +
+                         " levels");
       }
     }
     Nest(const Nest&) = delete;
@@ -61,10 +63,15 @@ class Parser {
     return token;
   }
   bool IsKind(TokenKind kind) const { return Current().kind == kind; }
-  bool IsOp(std::string_view op) const { return IsKind(TokenKind::kOperator) && Current().text == op; }
-  bool IsWord(std::string_view word) const { return IsKind(TokenKind::kName) && Current().text == word; }
+  bool IsOp(std::string_view op) const {
+    return IsKind(TokenKind::kOperator) && Current().text == op;
+  }
+  bool IsWord(std::string_view word) const {
+    return IsKind(TokenKind::kName) && Current().text == word;
+  }
   bool IsAnyWord(Words words) const {
-    return IsKind(TokenKind::kName) && std::find(words.begin(), words.end(), Current().text) != words.end();
+    return IsKind(TokenKind::kName) &&
+           std::find(words.begin(), words.end(), Current().text) != words.end();
   }
   bool SkipOp(std::string_view op) {
     const bool found = IsOp(op);
@@ -105,7 +112,9 @@ class Parser {
     }
   }
 
-  [[noreturn]] void FailHere(const std::string& what) const { FailParse(name_, Current().at, what); }
+  [[noreturn]] void FailHere(const std::string& what) const {
+    FailParse(name_, Current().at, what);
+  }
   [[noreturn]] void FailExpected(std::string_view what) const {
     FailHere("expected " + std::string(what) + ", found " + Describe(Current()));
   }
@@ -194,9 +203,10 @@ class Parser {
   }
 
   void ForgiveUnknownSince(size_t mark) {
-    unknown_.erase(std::remove_if(unknown_.begin() + static_cast<std::ptrdiff_t>(mark), unknown_.end(),
-                                  [](const UnknownName& unknown) { return !unknown.hard; }),
-                   unknown_.end());
+    unknown_.erase(
+        std::remove_if(unknown_.begin() + static_cast<std::ptrdiff_t>(mark), unknown_.end(),
+                       [](const UnknownName& unknown) { return !unknown.hard; }),
+        unknown_.end());
   }
 
   std::unique_ptr<Statement> ParseStatement() {
@@ -249,6 +259,7 @@ class Parser {
 
   std::unique_ptr<Statement> ParseFor() {
     auto node = std::make_unique<ForStatement>(Take().at);
+    ++fors_;
     node->target = ParseTarget(false, {"in"});
     ExpectWord("in");
     node->iterable = ParseTuple(false, {"recursive"});
@@ -262,6 +273,7 @@ class Parser {
     if (SkipWord("else")) {
       node->otherwise = ParseHardBlock({"endfor"}, "else");
     }
+    --fors_;
     return node;
   }
 
@@ -373,14 +385,15 @@ class Parser {
       FailHere("'" + Current().text + "' outside a loop");
     }
     const bool is_break = IsWord("break");
-    return std::make_unique<JumpStatement>(is_break ? StatementKind::kBreak : StatementKind::kContinue, Take().at);
+    return std::make_unique<JumpStatement>(
+        is_break ? StatementKind::kBreak : StatementKind::kContinue, Take().at);
   }
 
   // ---- targets
 
   static bool IsConstantWord(std::string_view word) {
-    return word == "true" || word == "false" || word == "none" || word == "True" || word == "False" ||
-           word == "None";
+    return word == "true" || word == "false" || word == "none" || word == "True" ||
+           word == "False" || word == "None";
   }
 
   Target ParseTarget(bool with_namespace, Words ends) {
@@ -420,6 +433,8 @@ class Parser {
     }
     if (with_namespace && SkipOp(".")) {
       target.attribute = ExpectName("an attribute's name");
+    } else if (target.name == "loop" && fors_ > 0) {
+      FailParse(name_, target.at, "can't assign to the special variable 'loop' inside a for");
     }
     return target;
   }
@@ -428,7 +443,8 @@ class Parser {
 
   // Whether a tuple ends at the current token.
   bool AtTupleEnd(Words ends) const {
-    return IsKind(TokenKind::kVariableEnd) || IsKind(TokenKind::kBlockEnd) || IsOp(")") || IsAnyWord(ends);
+    return IsKind(TokenKind::kVariableEnd) || IsKind(TokenKind::kBlockEnd) || IsOp(")") ||
+           IsAnyWord(ends);
   }
 
   // Expressions joined by commas, or one alone. In parentheses there may be none.
@@ -470,7 +486,8 @@ class Parser {
     ExprPtr expr = ParseOr();
     for (int chained = depth_; IsWord("if"); ++chained) {
       if (chained > limits::kJinjaDepthMax) {
-        FailHere("conditional expressions nested deeper than " + std::to_string(limits::kJinjaDepthMax) + " levels");
+        FailHere("conditional expressions nested deeper than " +
+                 std::to_string(limits::kJinjaDepthMax) + " levels");
       }
       auto ternary = std::make_unique<TernaryExpr>(Take().at);
       ternary->then = std::move(expr);
@@ -511,12 +528,13 @@ class Parser {
   }
 
   std::optional<CompareOp> TakeCompareOp() {
-    static constexpr std::array<std::pair<std::string_view, CompareOp>, 6> kOps = {{{"==", CompareOp::kEq},
-                                                                                   {"!=", CompareOp::kNe},
-                                                                                   {"<", CompareOp::kLt},
-                                                                                   {"<=", CompareOp::kLe},
-                                                                                   {">", CompareOp::kGt},
-                                                                                   {">=", CompareOp::kGe}}};
+    static constexpr std::array<std::pair<std::string_view, CompareOp>, 6> kOps = {
+        {{"==", CompareOp::kEq},
+         {"!=", CompareOp::kNe},
+         {"<", CompareOp::kLt},
+         {"<=", CompareOp::kLe},
+         {">", CompareOp::kGt},
+         {">=", CompareOp::kGe}}};
     for (const auto& [sign, op] : kOps) {
       if (SkipOp(sign)) {
         return op;
@@ -552,12 +570,13 @@ class Parser {
 
   using Level = ExprPtr (Parser::*)();
 
-  ExprPtr ParseArithmetic(Level operand, std::initializer_list<std::pair<std::string_view, BinaryOp>> ops) {
+  ExprPtr ParseArithmetic(Level operand,
+                          std::initializer_list<std::pair<std::string_view, BinaryOp>> ops) {
     ExprPtr first = (this->*operand)();
     std::unique_ptr<ArithmeticExpr> node;
     for (;;) {
-      const auto* const found =
-          std::find_if(ops.begin(), ops.end(), [this](const auto& entry) { return IsOp(entry.first); });
+      const auto* const found = std::find_if(
+          ops.begin(), ops.end(), [this](const auto& entry) { return IsOp(entry.first); });
       if (found == ops.end()) {
         break;
       }
@@ -594,7 +613,9 @@ class Parser {
                                                  {"%", BinaryOp::kMod}});
   }
 
-  ExprPtr ParsePower() { return ParseArithmetic(&Parser::ParseUnaryWithFilters, {{"**", BinaryOp::kPow}}); }
+  ExprPtr ParsePower() {
+    return ParseArithmetic(&Parser::ParseUnaryWithFilters, {{"**", BinaryOp::kPow}});
+  }
 
   ExprPtr ParseUnaryWithFilters() { return ParseUnary(true); }
 
@@ -605,7 +626,8 @@ class Parser {
     if (IsOp("-") || IsOp("+")) {
       const Nest nest(*this);
       const bool negative = Take().text == "-";
-      expr = std::make_unique<UnaryExpr>(negative ? ExprKind::kNegate : ExprKind::kPlus, at, ParseUnary(false));
+      expr = std::make_unique<UnaryExpr>(negative ? ExprKind::kNegate : ExprKind::kPlus, at,
+                                         ParseUnary(false));
     } else {
       expr = ParsePrimary();
     }
@@ -792,7 +814,8 @@ class Parser {
         call.star = ParseExpression();
       } else if (SkipOp("**")) {
         call.star_star = ParseExpression();
-      } else if (IsKind(TokenKind::kName) && Ahead().kind == TokenKind::kOperator && Ahead().text == "=") {
+      } else if (IsKind(TokenKind::kName) && Ahead().kind == TokenKind::kOperator &&
+                 Ahead().text == "=") {
         std::string name = Take().text;
         Take();
         call.named.emplace_back(std::move(name), ParseExpression());
@@ -872,7 +895,8 @@ class Parser {
   std::string_view name_;
   size_t pos_ = 0;
   int depth_ = 0;
-  int loops_ = 0;
+  int loops_ = 0;  // a break would leave one of these
+  int fors_ = 0;   // as loops_, but seen through macros
   MacroSyntax* macro_ = nullptr;
   std::vector<UnknownName> unknown_;
 };

@@ -15,8 +15,9 @@ using Getter = std::function<Value(const Value&)>;
 
 // One step of an attribute path: a name, or an index when it is a number.
 Value PathPart(const std::string& part) {
-  const bool number = !part.empty() && part.size() < 10 &&
-                      std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool number =
+      !part.empty() && part.size() < 10 &&
+      std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
   return number ? Value(static_cast<int64_t>(std::stol(part))) : Value::Trusted(part);
 }
 
@@ -48,12 +49,15 @@ Getter AttributeGetter(Evaluator& e, const Value& attribute, const Value* otherw
 Value Identity(const Value& value) { return value; }
 
 Getter OptionalGetter(Evaluator& e, const Value* attribute) {
-  return attribute == nullptr || attribute->is_none() ? Getter(Identity) : AttributeGetter(e, *attribute);
+  return attribute == nullptr || attribute->is_none() ? Getter(Identity)
+                                                      : AttributeGetter(e, *attribute);
 }
 
 // Text compares without case unless asked otherwise.
 Value SortKey(const Heap& heap, const Value& value, bool case_sensitive) {
-  return value.is_text() && !case_sensitive ? Value(ChangeCase(heap, value.AsText(), CaseChange::kLower)) : value;
+  return value.is_text() && !case_sensitive
+             ? Value(ChangeCase(heap, value.AsText(), CaseChange::kLower))
+             : value;
 }
 
 // Indices 0..count in the order `less` gives, stable.
@@ -76,10 +80,12 @@ Value SelectOrReject(Evaluator& e, const Value& value, const CallArgs& args) {
   }
   const Getter get = kAttribute ? AttributeGetter(e, args.positional[0]) : Getter(Identity);
   const bool has_test = args.positional.size() > used;
-  const std::string test = has_test ? RequireText(args.positional[used], "the test's name").bytes() : std::string();
+  const std::string test =
+      has_test ? RequireText(args.positional[used], "the test's name").bytes() : std::string();
   CallArgs rest;
   if (has_test) {
-    rest.positional.assign(args.positional.begin() + static_cast<std::ptrdiff_t>(used + 1), args.positional.end());
+    rest.positional.assign(args.positional.begin() + static_cast<std::ptrdiff_t>(used + 1),
+                           args.positional.end());
     rest.named = args.named;
   }
   std::vector<Value> kept;
@@ -134,8 +140,8 @@ std::vector<Getter> SortGetters(Evaluator& e, const Value* attribute) {
 }
 
 // Keys for every item; a list of keys when there are several getters.
-std::vector<Value> SortKeys(Evaluator& e, const std::vector<Value>& items, const std::vector<Getter>& getters,
-                            bool case_sensitive) {
+std::vector<Value> SortKeys(Evaluator& e, const std::vector<Value>& items,
+                            const std::vector<Getter>& getters, bool case_sensitive) {
   std::vector<Value> keys;
   keys.reserve(items.size());
   for (const Value& item : items) {
@@ -171,8 +177,12 @@ Value SelectAttrFilter(Evaluator& e, const Value& value, const CallArgs& args) {
 Value RejectAttrFilter(Evaluator& e, const Value& value, const CallArgs& args) {
   return SelectOrReject<false, true>(e, value, args);
 }
-Value MinFilter(Evaluator& e, const Value& value, const CallArgs& args) { return Extreme<false>(e, value, args); }
-Value MaxFilter(Evaluator& e, const Value& value, const CallArgs& args) { return Extreme<true>(e, value, args); }
+Value MinFilter(Evaluator& e, const Value& value, const CallArgs& args) {
+  return Extreme<false>(e, value, args);
+}
+Value MaxFilter(Evaluator& e, const Value& value, const CallArgs& args) {
+  return Extreme<true>(e, value, args);
+}
 
 Value MapFilter(Evaluator& e, const Value& value, const CallArgs& args) {
   std::vector<Value> mapped;
@@ -198,9 +208,11 @@ Value MapFilter(Evaluator& e, const Value& value, const CallArgs& args) {
 Value SortFilter(Evaluator& e, const Value& value, const CallArgs& args) {
   const BoundArgs bound(args, "sort", {"reverse", "case_sensitive", "attribute"});
   const std::vector<Value> items = Iterate(e.heap(), value);
-  const std::vector<Value> keys = SortKeys(e, items, SortGetters(e, bound[2]), bound.Bool(1, false));
-  const auto order = SortedOrder(items.size(), bound.Bool(0, false),
-                                 [&](size_t a, size_t b) { return Less(e.heap(), keys[a], keys[b]); });
+  const std::vector<Value> keys =
+      SortKeys(e, items, SortGetters(e, bound[2]), bound.Bool(1, false));
+  const auto order = SortedOrder(items.size(), bound.Bool(0, false), [&](size_t a, size_t b) {
+    return Less(e.heap(), keys[a], keys[b]);
+  });
   return e.heap().NewList(Arranged(items, order));
 }
 
@@ -220,8 +232,9 @@ Value DictSortFilter(Evaluator& e, const Value& value, const CallArgs& args) {
     items.push_back(e.heap().NewList({key, entry}, SequenceKind::kTuple));
     keys.push_back(SortKey(e.heap(), by == "key" ? key : entry, bound.Bool(0, false)));
   }
-  const auto order = SortedOrder(items.size(), bound.Bool(2, false),
-                                 [&](size_t a, size_t b) { return Less(e.heap(), keys[a], keys[b]); });
+  const auto order = SortedOrder(items.size(), bound.Bool(2, false), [&](size_t a, size_t b) {
+    return Less(e.heap(), keys[a], keys[b]);
+  });
   return e.heap().NewList(Arranged(items, order));
 }
 
@@ -231,8 +244,8 @@ Value GroupByFilter(Evaluator& e, const Value& value, const CallArgs& args) {
   const bool case_sensitive = bound.Bool(2, false);
   const std::vector<Value> items = Iterate(e.heap(), value);
   const std::vector<Value> keys = SortKeys(e, items, {get}, case_sensitive);
-  const auto order =
-      SortedOrder(items.size(), false, [&](size_t a, size_t b) { return Less(e.heap(), keys[a], keys[b]); });
+  const auto order = SortedOrder(
+      items.size(), false, [&](size_t a, size_t b) { return Less(e.heap(), keys[a], keys[b]); });
   std::vector<Value> groups;
   for (size_t begin = 0; begin < order.size();) {
     size_t end = begin;
@@ -241,7 +254,8 @@ Value GroupByFilter(Evaluator& e, const Value& value, const CallArgs& args) {
       members.push_back(items[order[end++]]);
     }
     const Value grouper = get(items[order[begin]]);
-    groups.push_back(e.heap().NewList({grouper, e.heap().NewList(std::move(members))}, SequenceKind::kTuple));
+    groups.push_back(
+        e.heap().NewList({grouper, e.heap().NewList(std::move(members))}, SequenceKind::kTuple));
     begin = end;
   }
   return e.heap().NewList(std::move(groups));
@@ -287,7 +301,6 @@ Value LastFilter(Evaluator& e, const Value& value, const CallArgs& args) {
   if (value.is_text()) {
     return Item(e.heap(), value, Value(-1));
   }
-  RequireDefined(value);
   const std::vector<Value> items = Iterate(e.heap(), value);
   return items.empty() ? Value() : items.back();
 }
@@ -299,8 +312,10 @@ Value ReverseFilter(Evaluator& e, const Value& value, const CallArgs& args) {
   }
   std::vector<Value> items = Iterate(e.heap(), value);
   std::reverse(items.begin(), items.end());
-  const bool was_iterator = value.is_list() && ValueAccess::List(value).kind == SequenceKind::kIterator;
-  return e.heap().NewList(std::move(items), was_iterator ? SequenceKind::kList : SequenceKind::kIterator);
+  const bool was_iterator =
+      value.is_list() && ValueAccess::List(value).kind == SequenceKind::kIterator;
+  return e.heap().NewList(std::move(items),
+                          was_iterator ? SequenceKind::kList : SequenceKind::kIterator);
 }
 
 Value ListFilter(Evaluator& e, const Value& value, const CallArgs& args) {
@@ -362,7 +377,8 @@ Value BatchFilter(Evaluator& e, const Value& value, const CallArgs& args) {
     batch.push_back(item);
   }
   if (!batch.empty()) {
-    while (bound[1] != nullptr && !bound[1]->is_none() && static_cast<int64_t>(batch.size()) < size) {
+    while (bound[1] != nullptr && !bound[1]->is_none() &&
+           static_cast<int64_t>(batch.size()) < size) {
       e.heap().Step();
       batch.push_back(*bound[1]);
     }

@@ -15,8 +15,8 @@ constexpr char32_t kFinalSigma = 0x3C2;
 // Letters that case rules look through (apostrophes, marks) are few in prompts: those of Python's
 // final-sigma rule that matter are the apostrophe-like ones.
 bool IsCaseIgnorable(char32_t point) {
-  return point == '\'' || point == '.' || point == ':' || point == '^' || point == '`' || point == 0xAD ||
-         point == 0xB7 || point == 0x2019 || (point >= 0x300 && point <= 0x36F);
+  return point == '\'' || point == '.' || point == ':' || point == '^' || point == '`' ||
+         point == 0xAD || point == 0xB7 || point == 0x2019 || (point >= 0x300 && point <= 0x36F);
 }
 
 // Whether the capital sigma at byte `pos` ends a word: a cased letter before it and none after.
@@ -48,8 +48,8 @@ CaseMapping Lowered(const std::string& bytes, char32_t point, size_t pos, size_t
 }
 
 bool IsLineEnd(char32_t point) {
-  return (point >= '\n' && point <= '\r') || (point >= 0x1C && point <= 0x1E) || point == 0x85 || point == 0x2028 ||
-         point == 0x2029;
+  return (point >= '\n' && point <= '\r') || (point >= 0x1C && point <= 0x1E) || point == 0x85 ||
+         point == 0x2028 || point == 0x2029;
 }
 
 bool InSet(const Text* chars, char32_t point) {
@@ -90,7 +90,9 @@ Text ChangeCase(const Heap& heap, const Text& text, CaseChange change) {
         mapped = previous_cased ? lower() : ToTitle(point);
         break;
       case CaseChange::kSwap:
-        mapped = IsUpper(point) ? lower() : IsLower(point) ? ToUpper(point) : CaseMapping{point, 0, 0};
+        mapped = IsUpper(point)   ? lower()
+                 : IsLower(point) ? ToUpper(point)
+                                  : CaseMapping{point, 0, 0};
         break;
     }
     for (size_t i = 0; i < mapped.size() && (i == 0 || mapped[i] != 0); ++i) {
@@ -108,7 +110,7 @@ Text Strip(const Heap& heap, const Text& text, const Text* chars, bool left, boo
   size_t end = bytes.size();
   const size_t set_size = chars == nullptr ? 1 : chars->bytes().size();
   while (left && begin < end) {
-    heap.Work(set_size);
+    heap.WorkPoints(set_size);
     size_t next = begin;
     if (!InSet(chars, DecodePoint(bytes, next))) {
       break;
@@ -116,7 +118,7 @@ Text Strip(const Heap& heap, const Text& text, const Text* chars, bool left, boo
     begin = next;
   }
   while (right && end > begin) {
-    heap.Work(set_size);
+    heap.WorkPoints(set_size);
     const size_t previous = PreviousPoint(bytes, end);
     size_t next = previous;
     if (!InSet(chars, DecodePoint(bytes, next))) {
@@ -127,7 +129,8 @@ Text Strip(const Heap& heap, const Text& text, const Text* chars, bool left, boo
   return heap.Slice(text, begin, end);
 }
 
-Text ReplaceText(const Heap& heap, const Text& text, const Text& from, const Text& to, int64_t count) {
+Text ReplaceText(const Heap& heap, const Text& text, const Text& from, const Text& to,
+                 int64_t count) {
   const std::string& bytes = text.bytes();
   TextBuilder builder(heap.budget());
   builder.set_markup(text.markup());
@@ -146,7 +149,9 @@ Text ReplaceText(const Heap& heap, const Text& text, const Text& from, const Tex
       pos = next;
     }
   } else {
-    for (size_t found = 0; (found = FindBytes(heap, bytes, from.bytes(), pos)) != std::string_view::npos && may_replace();) {
+    for (size_t found = 0;
+         (found = FindBytes(heap, bytes, from.bytes(), pos)) != std::string_view::npos &&
+         may_replace();) {
       builder.Append(text, pos, found);
       builder.Append(to);
       pos = found + from.bytes().size();
@@ -159,6 +164,7 @@ Text ReplaceText(const Heap& heap, const Text& text, const Text& from, const Tex
 std::vector<Text> SplitLines(const Heap& heap, const Text& text, bool keep_ends) {
   std::vector<Text> lines;
   const std::string& bytes = text.bytes();
+  heap.WorkPoints(text.length());
   size_t begin = 0;
   for (size_t pos = 0; pos < bytes.size();) {
     size_t next = pos;
@@ -179,7 +185,8 @@ std::vector<Text> SplitLines(const Heap& heap, const Text& text, bool keep_ends)
   return lines;
 }
 
-Text JoinTexts(const Heap& heap, const Text& separator, const std::vector<Value>& items, bool strict) {
+Text JoinTexts(const Heap& heap, const Text& separator, const std::vector<Value>& items,
+               bool strict) {
   TextBuilder builder(heap.budget());
   for (size_t i = 0; i < items.size(); ++i) {
     if (i > 0) {

@@ -76,7 +76,7 @@ template <bool (*kOther)(char32_t)>
 bool IsCase(Evaluator& e, const Value& value, const CallArgs& args) {
   const BoundArgs bound(args, "test", {});
   const Text text = Str(e.heap(), value);
-  e.heap().Work(text.bytes().size());
+  e.heap().WorkPoints(text.length());
   bool any = false;
   for (PointReader reader(text); !reader.done();) {
     const char32_t point = reader.Next();
@@ -171,8 +171,8 @@ constexpr NamedTest kTests[] = {
 }  // namespace
 
 TestFunction FindTest(std::string_view name) {
-  const auto* const it =
-      std::find_if(std::begin(kTests), std::end(kTests), [name](const NamedTest& test) { return test.name == name; });
+  const auto* const it = std::find_if(std::begin(kTests), std::end(kTests),
+                                      [name](const NamedTest& test) { return test.name == name; });
   return it == std::end(kTests) ? nullptr : it->function;
 }
 

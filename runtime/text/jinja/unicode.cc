@@ -27,9 +27,9 @@ struct CaseSpecial {
 
 template <size_t N>
 bool InRanges(const PointRange (&ranges)[N], char32_t point) {
-  const auto* it = std::upper_bound(
-      std::begin(ranges), std::end(ranges), point,
-      [](char32_t value, const PointRange& range) { return value < range.first; });
+  const auto* it =
+      std::upper_bound(std::begin(ranges), std::end(ranges), point,
+                       [](char32_t value, const PointRange& range) { return value < range.first; });
   return it != std::begin(ranges) && point <= std::prev(it)->last;
 }
 
@@ -93,7 +93,9 @@ void AppendPoint(std::string& out, char32_t point) {
     out.push_back(static_cast<char>(point));
     return;
   }
-  const auto tail = [&out](char32_t bits) { out.push_back(static_cast<char>(0x80 | (bits & 0x3F))); };
+  const auto tail = [&out](char32_t bits) {
+    out.push_back(static_cast<char>(0x80 | (bits & 0x3F)));
+  };
   if (point < 0x800) {
     out.push_back(static_cast<char>(0xC0 | (point >> 6)));
   } else if (point < 0x10000) {

@@ -1,5 +1,5 @@
-// Code points: decoding UTF-8 and the classes and case mappings of Python's str. Pure functions over
-// constant tables (unicode_tables.inc); nothing here fails or allocates.
+// Code points: decoding UTF-8 and the classes and case mappings of Python's str. Pure functions
+// over constant tables (unicode_tables.inc); nothing here fails or allocates.
 #pragma once
 
 #include <array>
@@ -14,7 +14,8 @@ inline constexpr char32_t kReplacement = 0xFFFD;
 // Decodes the code point at `pos` and moves `pos` behind it. A byte that starts no valid sequence
 // reads as U+FFFD and takes one byte. Needs pos < text.size().
 char32_t DecodePoint(std::string_view text, size_t& pos);
-void AppendPoint(std::string& out, char32_t point);  // surrogates and values past U+10FFFF become U+FFFD
+void AppendPoint(std::string& out,
+                 char32_t point);  // surrogates and values past U+10FFFF become U+FFFD
 bool IsAscii(std::string_view text);
 size_t CountPoints(std::string_view valid_utf8);
 // Where the code point at or before `pos - 1` starts. Needs pos > 0 and valid UTF-8.

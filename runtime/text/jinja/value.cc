@@ -25,7 +25,8 @@ int DepthOver(const std::vector<Value>& items) {
 
 void CheckDepth(int depth) {
   if (depth > limits::kJinjaValueDepthMax) {
-    FailLimit("value nested deeper than " + std::to_string(limits::kJinjaValueDepthMax) + " levels");
+    FailLimit("value nested deeper than " + std::to_string(limits::kJinjaValueDepthMax) +
+              " levels");
   }
 }
 
@@ -56,8 +57,8 @@ void Budget::Work(size_t bytes) {
 
 void Budget::Take(size_t bytes) {
   if (bytes > bytes_max_ - live_bytes_) {
-    FailLimit("the template's values take more memory than allowed (limit " + std::to_string(bytes_max_) +
-              " bytes)");
+    FailLimit("the template's values take more memory than allowed (limit " +
+              std::to_string(bytes_max_) + " bytes)");
   }
   live_bytes_ += bytes;
 }
@@ -131,6 +132,9 @@ void TextBuilder::Append(const Text& text, size_t begin, size_t end) {
 }
 
 void TextBuilder::AppendPoint(char32_t point, bool input) {
+  if (budget_ != nullptr) {
+    budget_->Work(kPointWork);
+  }
   std::string bytes;
   jinja::AppendPoint(bytes, point);
   Append(bytes, input);
@@ -166,7 +170,9 @@ Value Value::Dict(std::vector<DictEntry> entries) {
 }
 
 const std::vector<Value>& Value::Items() const { return ValueAccess::List(*this).items; }
-const std::vector<Value::DictEntry>& Value::Entries() const { return ValueAccess::Dict(*this).entries; }
+const std::vector<Value::DictEntry>& Value::Entries() const {
+  return ValueAccess::Dict(*this).entries;
+}
 
 Value Value::Get(std::string_view key) const {
   if (!is_dict()) {
@@ -260,12 +266,14 @@ Value Heap::NewList(std::vector<Value> items, SequenceKind kind) const {
   const int depth = DepthOver(items);
   CheckDepth(depth);
   Charge charge(budget_, sizeof(ListData) + items.size() * sizeof(Value));
-  return ValueAccess::Make(std::make_shared<const ListData>(kind, std::move(items), depth, std::move(charge)));
+  return ValueAccess::Make(
+      std::make_shared<const ListData>(kind, std::move(items), depth, std::move(charge)));
 }
 
 Value Heap::NewRange(int64_t start, int64_t stop, int64_t step, std::vector<Value> items) const {
   Charge charge(budget_, sizeof(ListData) + items.size() * sizeof(Value));
-  auto data = std::make_shared<ListData>(SequenceKind::kRange, std::move(items), 1, std::move(charge));
+  auto data =
+      std::make_shared<ListData>(SequenceKind::kRange, std::move(items), 1, std::move(charge));
   data->range[0] = start;
   data->range[1] = stop;
   data->range[2] = step;
@@ -274,13 +282,15 @@ Value Heap::NewRange(int64_t start, int64_t stop, int64_t step, std::vector<Valu
 
 Value Heap::NewDict(std::vector<Value::DictEntry> entries) const {
   const bool indexed = entries.size() >= kIndexedEntries;
-  auto data = std::make_shared<DictData>(Charge(
-      budget_, sizeof(DictData) + entries.size() * (sizeof(Value::DictEntry) + (indexed ? 64 : 0))));
+  auto data = std::make_shared<DictData>(
+      Charge(budget_,
+             sizeof(DictData) + entries.size() * (sizeof(Value::DictEntry) + (indexed ? 64 : 0))));
   data->entries.reserve(entries.size());
   std::unordered_map<std::string_view, size_t> index;
   for (auto& [key, value] : entries) {
     if (key.kind() > ValueKind::kText) {
-      Fail("a dict's key must be a string, number, boolean or none, not '" + std::string(TypeName(key)) + "'");
+      Fail("a dict's key must be a string, number, boolean or none, not '" +
+           std::string(TypeName(key)) + "'");
     }
     data->depth = std::max(data->depth, NestingOf(value) + 1);
     size_t at = data->entries.size();
