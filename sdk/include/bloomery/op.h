@@ -33,6 +33,8 @@ enum { BL_EXACT = 0, BL_ROW_STABLE = 1, BL_BAND = 2 };
 typedef int32_t bl_access;
 enum { BL_READ = 1, BL_WRITE = 2, BL_READ_WRITE = 3 };
 
+/* What a kernel is called with. Rows of the last axis past *rows->live are padding: a kernel leaves them
+ * alone, in values and in planes. */
 typedef struct bl_args {
   uint32_t size;
   uint32_t n_in;

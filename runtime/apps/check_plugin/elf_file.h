@@ -1,0 +1,20 @@
+// What the dynamic section of an ELF shared object says, read from the file and not from memory, so
+// that nothing of it runs. Every offset is checked. 64-bit little-endian files only.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace bloomery::apps::check {
+
+struct ElfFile {
+  std::vector<std::string> exported;  // defined, visible symbols
+  std::vector<std::string> needed;    // libraries it asks for (DT_NEEDED)
+  std::vector<std::string> run_path;  // DT_RPATH and DT_RUNPATH
+};
+
+// Throws Error(kBadModel) naming the path and what is wrong, Error(kNoInput) when it cannot be
+// read.
+ElfFile ReadElf(const std::string& path);
+
+}  // namespace bloomery::apps::check
