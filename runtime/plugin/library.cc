@@ -11,6 +11,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
+#include "runtime/plugin/elf_file.h"
 #include "runtime/plugin/sized.h"
 
 namespace bloomery::plugin {
@@ -96,6 +97,7 @@ std::string AbiRefusal(const std::string& path, bl_abi plugin) {
 }
 
 LoadedPlugin LoadPlugin(const std::string& path) {
+  CheckElfIsWhole(path);
   boost::dll::shared_library library = Open(path);
   const void* address = FindTable(library, path);
 

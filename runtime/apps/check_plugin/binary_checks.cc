@@ -2,7 +2,7 @@
 #include <string_view>
 
 #include "runtime/apps/check_plugin/check.h"
-#include "runtime/apps/check_plugin/elf_file.h"
+#include "runtime/plugin/elf_file.h"
 
 namespace bloomery::apps::check {
 namespace {
@@ -17,7 +17,7 @@ constexpr std::string_view kLibrariesAllowed[] = {
 };
 
 void ExportsOneSymbol(const Subject& subject) {
-  const ElfFile elf = ReadElf(subject.path);
+  const plugin::ElfFile elf = plugin::ReadElf(subject.path);
   std::string others;
   bool found = false;
   for (const std::string& name : elf.exported) {
@@ -33,7 +33,7 @@ void ExportsOneSymbol(const Subject& subject) {
 }
 
 void NeedsTheCLibraryOnly(const Subject& subject) {
-  const ElfFile elf = ReadElf(subject.path);
+  const plugin::ElfFile elf = plugin::ReadElf(subject.path);
   for (const std::string& name : elf.needed) {
     Expect(std::ranges::find(kLibrariesAllowed, name) != std::end(kLibrariesAllowed),
            "needs " + name + "; link it statically, or look its functions up at run time");
@@ -41,7 +41,7 @@ void NeedsTheCLibraryOnly(const Subject& subject) {
 }
 
 void HasNoRunPath(const Subject& subject) {
-  const ElfFile elf = ReadElf(subject.path);
+  const plugin::ElfFile elf = plugin::ReadElf(subject.path);
   Expect(elf.run_path.empty(),
          "carries a run path: " + (elf.run_path.empty() ? "" : elf.run_path.front()));
 }

@@ -29,7 +29,7 @@ model::ModelFile OpenModel(const Subject& subject) {
 model::ModelFile BareModel(const std::string& architecture) {
   model::Metadata metadata("a model made by check-plugin");
   if (!architecture.empty()) {
-    metadata.Add("general.architecture", {model::ValueKind::kString, architecture});
+    metadata.Add("general.architecture", {model::ValueKind::kString, architecture, 0});
   }
   return {"made", std::move(metadata), {}, {MakeMemoryFile("a model made by check-plugin", {})}};
 }

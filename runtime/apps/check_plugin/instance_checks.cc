@@ -1,6 +1,7 @@
 #include "runtime/apps/check_plugin/check.h"
 #include "runtime/apps/check_plugin/seat_text.h"
 #include "runtime/apps/check_plugin/watched_model.h"
+#include "runtime/base/limits.h"
 #include "runtime/plugin/description.h"
 
 namespace bloomery::apps::check {

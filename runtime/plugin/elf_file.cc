@@ -1,4 +1,4 @@
-#include "runtime/apps/check_plugin/elf_file.h"
+#include "runtime/plugin/elf_file.h"
 
 #include <elf.h>
 
@@ -9,7 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 
-namespace bloomery::apps::check {
+namespace bloomery::plugin {
 namespace {
 
 constexpr uint64_t kElfBytesMax = 1ull << 30;  // CUDA code makes plugins large, but not this large
@@ -81,7 +81,39 @@ void ReadDynamic(const Reader& reader, const Elf64_Shdr& section, ElfFile& out) 
   }
 }
 
+constexpr uint16_t kSegmentsMax = 256;  // a plugin has about ten
+
 }  // namespace
+
+void CheckElfIsWhole(const std::string& path) {
+  const auto file = RealFileSystem().Open(path);
+  const auto refuse = [&](const std::string& problem) {
+    throw Error(ErrorKind::kBadModel, "plugin " + path + ": cannot be loaded: " + problem);
+  };
+  Elf64_Ehdr header{};
+  if (file->size() < sizeof(header)) refuse("file too short");
+  file->ReadAt(0, std::as_writable_bytes(std::span(&header, 1)));
+  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
+      header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phnum > kSegmentsMax) {
+    refuse("not a 64-bit ELF file");
+  }
+  std::vector<Elf64_Phdr> segments(header.e_phnum);
+  const uint64_t table_bytes = segments.size() * sizeof(Elf64_Phdr);
+  if (header.e_phoff > file->size() || table_bytes > file->size() - header.e_phoff) {
+    refuse("file too short");
+  }
+  if (!segments.empty()) {
+    file->ReadAt(header.e_phoff, std::as_writable_bytes(std::span(segments)));
+  }
+  for (const Elf64_Phdr& segment : segments) {
+    if (segment.p_type != PT_LOAD) continue;
+    if (segment.p_offset > file->size() || segment.p_filesz > file->size() - segment.p_offset) {
+      refuse("file too short: it ends at byte " + std::to_string(file->size()) +
+             ", a segment needs bytes up to " +
+             std::to_string(segment.p_offset + segment.p_filesz));
+    }
+  }
+}
 
 ElfFile ReadElf(const std::string& path) {
   const std::string bytes = ReadWholeFile(RealFileSystem(), path, kElfBytesMax);
@@ -101,4 +133,4 @@ ElfFile ReadElf(const std::string& path) {
   return out;
 }
 
-}  // namespace bloomery::apps::check
+}  // namespace bloomery::plugin

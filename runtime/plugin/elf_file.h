@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace bloomery::apps::check {
+namespace bloomery::plugin {
 
 struct ElfFile {
   std::vector<std::string> exported;  // defined, visible symbols
@@ -17,4 +17,8 @@ struct ElfFile {
 // read.
 ElfFile ReadElf(const std::string& path);
 
-}  // namespace bloomery::apps::check
+// Reads the headers only and checks that every segment lies inside the file: loading a file that was cut
+// short ends the process with SIGBUS instead of an error. Throws as ReadElf does.
+void CheckElfIsWhole(const std::string& path);
+
+}  // namespace bloomery::plugin

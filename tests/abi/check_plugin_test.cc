@@ -1,0 +1,162 @@
+// check-plugin passes sound plugins and fails each flawed one in the test that is about its flaw.
+#include "runtime/apps/check_plugin/check_plugin.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "runtime/base/json.h"
+#include "tests/abi/fake_model.h"
+#include "tests/support/temp_dir.h"
+
+namespace bloomery::apps {
+namespace {
+
+using testing::HasSubstr;
+
+struct Result {
+  int code = 0;
+  std::string out, err;
+  std::map<std::string, std::string> results;  // by test name
+  std::map<std::string, std::string> texts;
+};
+
+Result Check(std::vector<std::string> args) {
+  const std::vector<std::string> self = {CHECK_PLUGIN};
+  std::ostringstream out, err;
+  Result run;
+  run.code = CheckPluginMain(self, args, out, err);
+  run.out = out.str();
+  run.err = err.str();
+  return run;
+}
+
+Result CheckJson(std::vector<std::string> args) {
+  args.push_back("--json");
+  Result run = Check(std::move(args));
+  const rapidjson::Document report = ParseJson(run.out, "report");
+  for (const auto& test : report["tests"].GetArray()) {
+    run.results[test["name"].GetString()] = test["result"].GetString();
+    run.texts[test["name"].GetString()] = test["text"].GetString();
+  }
+  return run;
+}
+
+std::string Flawed(const std::string& name) {
+  return std::string(ABI_PLUGINS) + "/flawed/" + name + "/lib" + name + ".so";
+}
+const std::string kFake = std::string(ABI_PLUGINS) + "/good/fake/libfake.so";
+
+class CheckPlugin : public testing::Test {
+ protected:
+  CheckPlugin() { test::FakeModel().WriteTo(model_); }
+  test::TempDir dir_;
+  std::string model_ = dir_.File("fake.gguf");
+};
+
+TEST_F(CheckPlugin, TheFakePluginPassesEveryTest) {
+  const Result run = CheckJson({kFake, "--model", model_});
+  EXPECT_EQ(run.code, 0) << run.out;
+  EXPECT_GE(run.results.size(), 30u);
+  for (const auto& [name, result] : run.results)
+    EXPECT_EQ(result, "pass") << name << run.texts.at(name);
+}
+
+TEST_F(CheckPlugin, WithoutAModelTheTestsThatNeedOneAreSkippedAndCounted) {
+  const Result run = Check({kFake});
+  EXPECT_EQ(run.code, 0) << run.out;
+  EXPECT_THAT(run.out, HasSubstr("skip  build.is_deterministic: no --model"));
+  EXPECT_THAT(run.out, testing::MatchesRegex("(.|\n)*1[5-9] passed, 0 failed, 1[0-9] skipped\n"));
+}
+
+TEST_F(CheckPlugin, RunsInOneProcessWhenAsked) {
+  const Result run = Check({kFake, "--in-process", "--model", model_, "--filter", "describe."});
+  EXPECT_EQ(run.code, 0) << run.out;
+  EXPECT_THAT(run.out, HasSubstr("2 passed, 0 failed, 0 skipped"));
+}
+
+TEST_F(CheckPlugin, FilterAndListChooseByName) {
+  EXPECT_THAT(Check({kFake, "--filter", "binary."}).out, HasSubstr("3 passed"));
+  const Result list = Check({"--list", "--filter", "probe."});
+  EXPECT_THAT(list.out, HasSubstr("probe.refuses_an_empty_model\n"));
+  EXPECT_THAT(list.out, HasSubstr("probe.claims_the_model (model)\n"));
+}
+
+TEST_F(CheckPlugin, BadCommandLinesAreRefusedWithTheUsage) {
+  for (const std::vector<std::string>& args : {std::vector<std::string>{},
+                                               {"--frobnicate"},
+                                               {kFake, "--model"},
+                                               {kFake, "other"},
+                                               {kFake, "--time-limit", "0"},
+                                               {kFake, "--time-limit", "3601"},
+                                               {kFake, "--filter", "zzz"},
+                                               {"/nowhere/libx.so"}}) {
+    const Result run = Check(args);
+    EXPECT_EQ(run.code, 64);
+    EXPECT_THAT(run.err, HasSubstr("usage: bloomery check-plugin"));
+  }
+}
+
+struct Flaw {
+  const char* plugin;
+  const char* test;  // that must fail
+  const char* text;  // part of what it says
+};
+
+void PrintTo(const Flaw& flaw, std::ostream* out) { *out << flaw.plugin; }
+
+class FlawedPlugin : public CheckPlugin, public testing::WithParamInterface<Flaw> {};
+
+TEST_P(FlawedPlugin, FailsTheTestThatIsAboutIt) {
+  const Flaw& flaw = GetParam();
+  // The limit shortens what hangs; nothing else comes near it.
+  const Result run = CheckJson({Flawed(flaw.plugin), "--model", model_, "--filter", flaw.test,
+                                "--time-limit", std::string(flaw.plugin) == "hangs" ? "1" : "60"});
+  EXPECT_EQ(run.code, 1) << run.out;
+  ASSERT_TRUE(run.results.contains(flaw.test)) << run.out;
+  EXPECT_EQ(run.results.at(flaw.test), "fail");
+  EXPECT_THAT(run.texts.at(flaw.test), HasSubstr(flaw.text));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , FlawedPlugin,
+    testing::Values(
+        Flaw{"second_symbol", "binary.exports_one_symbol", "bloomery_extra"},
+        Flaw{"no_symbol", "binary.exports_one_symbol", "does not export bloomery_plugin"},
+        Flaw{"foreign_library", "binary.needs_the_c_library_only", "libabi_foreign.so"},
+        Flaw{"foreign_library", "binary.has_no_run_path", "run path"},
+        Flaw{"other_version", "manifest.agrees_with_the_binary", "'9.9.9'"},
+        Flaw{"other_abi", "load.passes_the_version_gate_in_time", "built for plugin ABI 0.99"},
+        Flaw{"null_function", "load.passes_the_version_gate_in_time", "bl_plugin.describe is null"},
+        Flaw{"sets_environment", "load.leaves_no_trace", "BLOOMERY_FLAWED"},
+        Flaw{"starts_thread", "load.leaves_no_trace", "number of threads"},
+        Flaw{"obliging", "extension.unknown_ids_are_null", "unknown extension"},
+        Flaw{"throws", "probe.refuses_an_empty_model", ""},
+        Flaw{"crashes", "probe.refuses_an_empty_model", "crashed: Segmentation fault"},
+        Flaw{"hangs", "probe.refuses_an_empty_model", "ran longer than 1 s"},
+        Flaw{"exits", "probe.refuses_an_empty_model", "the process ended by itself (exit code 0)"},
+        Flaw{"prints", "probe.refuses_an_empty_model", "wrote to stdout or stderr"},
+        Flaw{"silent", "probe.refuses_an_empty_model", "gave no reason"},
+        Flaw{"claims_all", "probe.refuses_a_foreign_architecture", "probe claims"},
+        Flaw{"half_made", "create.refuses_a_model_without_keys", "left an instance"},
+        Flaw{"restless", "describe.is_stable", "another pointer"},
+        Flaw{"wrong_size", "describe.fits_the_file", "field size: 8"},
+        Flaw{"foreign_operator", "describe.fits_the_file", "fake.<something>"},
+        Flaw{"hoards", "instance.returns_its_memory", "256 bytes of the host are still held"},
+        Flaw{"deaf_build", "build.passes_failures_on", "returned BL_OK"},
+        Flaw{"deaf_build", "build.exports_logits", "exports no 'logits'"},
+        Flaw{"fickle_build", "build.is_deterministic", "two builds differ"},
+        Flaw{"spills", "kernels.stay_inside_their_buffers", ""},
+        Flaw{"mixes_rows", "kernels.keep_rows_apart", "other bits alone"}),
+    [](const auto& i) {
+      std::string name = std::string(i.param.plugin) + "_" + i.param.test;
+      for (char& c : name) c = c == '.' ? '_' : c;
+      return name;
+    });
+
+}  // namespace
+}  // namespace bloomery::apps
