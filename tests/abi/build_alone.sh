@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# usage: build_alone.sh <cmake> <build tree> <source tree> <check-plugin program> <C++ compiler>
+# usage: build_alone.sh <cmake> <build tree> <source tree> <check-plugin program> \
+#                       <run_seat program> <C++ compiler>
 # Installs the SDK into a fresh prefix, copies plugins/qwen3 out of the tree, builds the copy against the
 # package alone, and runs check-plugin on the result. Then the same for a copy under another name and
-# architecture, with the mini model re-tagged: the host is the one that was built before.
+# architecture, with the mini model re-tagged: the host, built before, serves it with the same logits.
 set -euo pipefail
-cmake=$1 build=$2 source=$3 check=$4 cxx=$5
+cmake=$1 build=$2 source=$3 check=$4 run_seat=$5 cxx=$6
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -30,3 +31,13 @@ grep -q 'copycat copycatmoe' "$work/copy/CMakeLists.txt"
 build_copy "$work/copy" renamed
 python3 "$source/tests/abi/retag.py" "$model" qwen3moe copycatmoe "$work/copycat.gguf"
 "$check" "$work/renamed/plugins/copycat/libcopycat.so" --model "$work/copycat.gguf"
+
+"$run_seat" "$work/alone/plugins" "$model" > "$work/original.txt"
+"$run_seat" "$work/renamed/plugins" "$work/copycat.gguf" > "$work/renamed.txt"
+[ "$(wc -l < "$work/original.txt")" -gt 1000 ]
+cmp "$work/original.txt" "$work/renamed.txt" && echo "the renamed copy gives the same logits"
+# A host that knew the architecture would take the original for the re-tagged file.
+if "$run_seat" "$work/alone/plugins" "$work/copycat.gguf" 2> "$work/refusal"; then
+  echo "the re-tagged file was served without its plugin"; exit 1
+fi
+grep -q "no plugin claims" "$work/refusal"

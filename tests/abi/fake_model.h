@@ -26,8 +26,8 @@ inline std::string FakeValues(uint64_t n, uint32_t seed) {
 
 // `without` leaves out the tensor of that name; `extra` adds one that no layer knows.
 inline GgufWriter FakeModel(const FakeModelShape& s = {}, const std::string& without = "",
-                            const std::string& extra = "",
-                            const std::string& architecture = "fake") {
+                            const std::string& extra = "", const std::string& architecture = "fake",
+                            float factor = 0.5f) {
   GgufWriter writer;
   const auto key = [&](const char* rest) { return architecture + "." + rest; };
   writer.Add("general.architecture", architecture);
@@ -38,7 +38,7 @@ inline GgufWriter FakeModel(const FakeModelShape& s = {}, const std::string& wit
   writer.Add(key("expert_count"), s.experts);
   writer.Add(key("expert_used_count"), s.used);
   writer.Add(key("expert_feed_forward_length"), s.ff);
-  writer.Add(key("factor"), 0.5f);
+  writer.Add(key("factor"), factor);
   uint32_t seed = 1;
   const auto tensor = [&](const std::string& name, const std::vector<uint64_t>& ne) {
     if (name == without) return;
