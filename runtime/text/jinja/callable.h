@@ -27,6 +27,9 @@ class BoundArgs {
  public:
   BoundArgs(const CallArgs& args, std::string_view function,
             std::initializer_list<std::string_view> parameters, size_t required = 0);
+  // It points into the arguments, so they must outlive it.
+  BoundArgs(CallArgs&&, std::string_view, std::initializer_list<std::string_view>,
+            size_t = 0) = delete;
   const Value* operator[](size_t index) const { return values_[index]; }
   // With a default for a missing argument.
   int64_t Int(size_t index, int64_t otherwise) const;

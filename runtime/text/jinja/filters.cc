@@ -79,10 +79,7 @@ Value Indent(Evaluator& e, const Value& value, const CallArgs& args) {
     indention = bound[0]->AsText();
   } else {
     TextBuilder spaces(heap.budget());
-    const int64_t width = bound.Int(0, 4);
-    for (int64_t i = 0; i < width; ++i) {
-      spaces.Append(" ", false);
-    }
+    spaces.AppendRepeated(Text(" "), bound.Int(0, 4));
     indention = spaces.Finish();
   }
   // The added line end makes an empty last line count.

@@ -8,6 +8,7 @@
 
 #include "runtime/text/jinja/callable.h"
 #include "runtime/text/jinja/operators.h"
+#include "runtime/text/jinja/stable_order.h"
 #include "runtime/text/jinja/unicode.h"
 
 namespace bloomery::jinja {
@@ -99,6 +100,7 @@ void AppendListRepr(TextBuilder& out, const ListData& list) {
 }
 
 void AppendRepr(TextBuilder& out, const Value& value) {
+  out.CountPoint();
   switch (value.kind()) {
     case ValueKind::kUndefined:
       out.Append("Undefined", false);
@@ -268,15 +270,10 @@ class JsonWriter {
 
   void WriteDict(const Value& value, size_t level) {
     const std::vector<Value::DictEntry>& entries = value.Entries();
-    std::vector<size_t> order(entries.size());
-    for (size_t i = 0; i < order.size(); ++i) {
-      order[i] = i;
-    }
-    if (style_.sort_keys) {
-      std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-        return Less(heap_, entries[a].first, entries[b].first);
-      });
-    }
+    const bool sorted = style_.sort_keys;
+    const std::vector<size_t> order = StableOrder(entries.size(), [&](size_t a, size_t b) {
+      return sorted && Less(heap_, entries[a].first, entries[b].first);
+    });
     out_.Append("{", false);
     for (size_t i = 0; i < order.size(); ++i) {
       heap_.Work(sizeof(Value::DictEntry));

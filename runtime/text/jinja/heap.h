@@ -26,7 +26,7 @@ struct Failure {
 [[noreturn]] void FailLimit(std::string message);
 
 // What looking at one code point alone counts as work: about as long as copying this many bytes.
-inline constexpr size_t kPointWork = 24;
+inline constexpr size_t kPointWork = 48;
 
 class Budget {
  public:
@@ -127,7 +127,15 @@ class TextBuilder {
   void Append(const Text& text) { Append(text, 0, text.bytes().size()); }
   // Bytes [begin, end) of `text`, on code point borders.
   void Append(const Text& text, size_t begin, size_t end);
+  // `text` `count` times (none when negative); refused before it is built when it cannot fit.
+  void AppendRepeated(const Text& text, int64_t count);
   void AppendPoint(char32_t point, bool input);
+  // Counts the work of one code point without appending any.
+  void CountPoint() {
+    if (budget_ != nullptr) {
+      budget_->Work(kPointWork);
+    }
+  }
   void set_markup(bool markup) { data_->markup = markup; }
   size_t size() const { return data_->bytes.size(); }
 

@@ -302,13 +302,9 @@ Text Justify(const Heap& heap, const Text& text, int64_t width, const Text& fill
                                               : pad / 2 + (pad & width & 1);
   TextBuilder builder(heap.budget());
   builder.set_markup(text.markup());
-  for (int64_t i = 0; i < left; ++i) {
-    builder.Append(fill);
-  }
+  builder.AppendRepeated(fill, left);
   builder.Append(text);
-  for (int64_t i = left; i < pad; ++i) {
-    builder.Append(fill);
-  }
+  builder.AppendRepeated(fill, pad - left);
   return builder.Finish();
 }
 

@@ -154,9 +154,7 @@ bool IsConcrete(const ListData& list) {
 Value RepeatText(const Heap& heap, const Text& text, int64_t count) {
   TextBuilder builder(heap.budget());
   builder.set_markup(text.markup());
-  for (int64_t i = 0; i < count && !text.bytes().empty(); ++i) {
-    builder.Append(text);
-  }
+  builder.AppendRepeated(text, count);
   return builder.Finish();
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/text/jinja/evaluator.h"
 #include "runtime/text/jinja/format.h"
 #include "runtime/text/jinja/operators.h"
+#include "runtime/text/jinja/stable_order.h"
 
 namespace bloomery::jinja {
 namespace {
@@ -60,16 +61,10 @@ Value SortKey(const Heap& heap, const Value& value, bool case_sensitive) {
              : value;
 }
 
-// Indices 0..count in the order `less` gives, stable.
+// Indices 0..count in the order `less` gives, stable also when reversed.
 template <typename Compare>
 std::vector<size_t> SortedOrder(size_t count, bool reverse, Compare less) {
-  std::vector<size_t> order(count);
-  for (size_t i = 0; i < count; ++i) {
-    order[i] = i;
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return reverse ? less(b, a) : less(a, b); });
-  return order;
+  return StableOrder(count, [&](size_t a, size_t b) { return reverse ? less(b, a) : less(a, b); });
 }
 
 template <bool kSelect, bool kAttribute>
@@ -187,7 +182,7 @@ Value MaxFilter(Evaluator& e, const Value& value, const CallArgs& args) {
 Value MapFilter(Evaluator& e, const Value& value, const CallArgs& args) {
   std::vector<Value> mapped;
   if (args.positional.empty()) {
-    const BoundArgs bound({{}, args.named}, "map", {"attribute", "default"}, 1);
+    const BoundArgs bound(args, "map", {"attribute", "default"}, 1);
     const Getter get = AttributeGetter(e, *bound[0], bound[1]);
     for (const Value& item : Iterate(e.heap(), value)) {
       e.heap().Step();

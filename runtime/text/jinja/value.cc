@@ -131,10 +131,26 @@ void TextBuilder::Append(const Text& text, size_t begin, size_t end) {
   data_->bytes.append(text.bytes(), begin, end - begin);
 }
 
-void TextBuilder::AppendPoint(char32_t point, bool input) {
-  if (budget_ != nullptr) {
-    budget_->Work(kPointWork);
+void TextBuilder::AppendRepeated(const Text& text, int64_t count) {
+  const size_t size = text.bytes().size();
+  if (count <= 0 || size == 0) {
+    return;
   }
+  size_t total = 0;
+  if (__builtin_mul_overflow(size, static_cast<size_t>(count), &total) ||
+      total > limits::kJinjaValueBytesMax) {
+    FailLimit("a text of " + std::to_string(size) + " bytes repeated " + std::to_string(count) +
+              " times takes more memory than allowed (limit " +
+              std::to_string(limits::kJinjaValueBytesMax) + " bytes)");
+  }
+  Charge(budget_, total);  // would it fit: given back at once
+  for (int64_t i = 0; i < count; ++i) {
+    Append(text);
+  }
+}
+
+void TextBuilder::AppendPoint(char32_t point, bool input) {
+  CountPoint();
   std::string bytes;
   jinja::AppendPoint(bytes, point);
   Append(bytes, input);
