@@ -48,6 +48,7 @@ std::vector<size_t> TensorsOf(const plugin::Description& description) {
 
 std::vector<memory::PlaneSpec> PlanesOf(const plugin::Description& description) {
   std::vector<memory::PlaneSpec> planes;
+  planes.reserve(description.planes.size());
   for (const plugin::Plane& plane : description.planes) {
     planes.push_back({.name = plane.name,
                       .plane_class = plane.plane_class,

@@ -94,7 +94,7 @@ bl_status GraphBuilder::Guard(const std::function<void()>& body) noexcept {
 }
 
 Graph GraphBuilder::Take() {
-  if (failure_) throw *failure_;
+  if (failure_) throw Error(*failure_);
   return std::exchange(graph_, {});
 }
 
@@ -253,7 +253,11 @@ void GraphBuilder::AddExpanded(const OperatorSchema& op, const bl_node& node, bl
   if (++expansions_ > kExpansionDepthMax) Refuse("its expansion expands into itself");
   const bl_status status = op.plugin_op->expand(&abi_, &node, outs, n_outs);
   --expansions_;
-  if (failure_) throw *std::exchange(failure_, std::nullopt);
+  if (failure_) {
+    const Error reason = *failure_;
+    failure_.reset();  // Guard keeps it again, with this operator's name before it
+    throw Error(reason);
+  }
   if (status != BL_OK) Refuse("its expansion failed with status " + std::to_string(status));
   for (uint32_t i = 0; i < n_outs; ++i) ShapeOf(outs[i]);
 }

@@ -17,6 +17,7 @@ void RecordRefusal(void* self, bl_status /*status*/, const char* text) {
 
 void InferByPlugin(const OperatorSchema& schema, const InferCall& call) {
   std::vector<bl_shape> in;
+  in.reserve(call.inputs.size());
   for (const Shape& shape : call.inputs) in.push_back(ToAbi(shape));
   std::vector<bl_shape> weights;
   for (size_t i = 0; i < call.weights.size(); ++i) weights.push_back(ToAbi(call.weight(i)));

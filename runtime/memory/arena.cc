@@ -19,8 +19,9 @@ uint64_t AlignUp(uint64_t bytes) {
 ArenaPlan PlanArena(std::span<const BufferLife> lives) {
   std::vector<size_t> order(lives.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return lives[a].bytes > lives[b].bytes; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return lives[a].bytes != lives[b].bytes ? lives[a].bytes > lives[b].bytes : a < b;
+  });
   ArenaPlan plan{.offsets = std::vector<uint64_t>(lives.size(), 0)};
   std::vector<size_t> placed;  // by offset, ascending
   for (const size_t buffer : order) {

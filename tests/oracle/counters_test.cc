@@ -15,6 +15,7 @@ struct Work {
 Work OfOnePass(exec::Seat& seat, int32_t rows) {
   seat.Cut(0, 0);
   std::vector<exec::PassRow> pass;
+  pass.reserve(static_cast<size_t>(rows));
   for (int32_t i = 0; i < rows; ++i) {
     // All kinds of tokens, so that all experts are picked.
     pass.push_back({.slot = 0, .index = i, .token = (i * 37 + 11) % 2012, .logits = i + 1 == rows});

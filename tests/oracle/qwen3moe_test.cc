@@ -153,6 +153,7 @@ Observed ObservedBy(const Safetensors& golden) {
 
 void RunOnce(exec::Seat& seat, const std::vector<int32_t>& ids) {
   std::vector<exec::PassRow> rows;
+  rows.reserve(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     rows.push_back({.slot = 0, .index = static_cast<int32_t>(i), .token = ids[i], .logits = true});
   }

@@ -257,6 +257,7 @@ void Lowering::EmitLinear(const graph::Node& /*node*/, graph::ValueId x,
                           std::vector<MatrixPlan> matrices) {
   const graph::Shape& shape = ShapeOf(x);
   std::vector<const kernels::FormatTraits*> formats;
+  formats.reserve(matrices.size());
   for (const MatrixPlan& m : matrices) formats.push_back(Format(m.weight));
   const auto width = static_cast<size_t>(shape.ne[0]);
   const EncodedInput input = Encode(Of(x), width, shape.rows(), shape.domain, 1, formats);
@@ -352,6 +353,7 @@ void Lowering::Mul(const graph::Node& node) {
 void Lowering::Linear(const graph::Node& node) {
   const size_t stride = node.attrs.Bool("biases") ? 2 : 1;
   std::vector<MatrixPlan> matrices;
+  matrices.reserve(node.outputs.size());
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     matrices.push_back({.weight = node.weights[i * stride],
                         .bias = stride == 2 ? int64_t{node.weights[i * 2 + 1]} : -1,

@@ -67,7 +67,7 @@ void Lowering::RoutedExperts(const graph::Node& node) {
                                b.Rows(domain));
   });
 
-  const auto bind_bank = [=, description = &description_](const Binder& b) {
+  const auto bind_bank = [=](const Binder& b) {
     ops::BankRows rows;
     rows.gate = b.WeightRows(bank.gate);
     rows.up = b.WeightRows(bank.up);

@@ -15,6 +15,7 @@ using test::ToySeat;
 // Names of the steps' operators in order; a quantisation step bears the name of its first reader.
 std::vector<std::string> StepNames(const LoweredGraph& lowered) {
   std::vector<std::string> names;
+  names.reserve(lowered.steps.size());
   for (const PendingStep& step : lowered.steps) {
     names.emplace_back(lowered.graph.nodes[static_cast<size_t>(step.node)].op->name);
   }

@@ -84,6 +84,7 @@ TEST_F(PluginOp, ItsKernelRunsWithWeightsAttributesRowsAndAZeroedWorkspace) {
   const std::vector<float>& bias = toy_.Values(bias_);
   for (int32_t pass = 0; pass < 2; ++pass) {
     std::vector<PassRow> rows;
+    rows.reserve(5);
     for (int32_t i = 0; i < 5; ++i) rows.push_back({0, pass * 5 + i, (i * 7) % 12, true});
     seat->Run(rows);
     const std::span<const float> y = seat->Observe("y").Floats();

@@ -38,6 +38,7 @@ TEST(Seat, LogitsOfTheAskedRowsAreThoseOfTheDefinition) {
   for (const int32_t count : {1, 3, 9, 20}) {
     seat->Cut(1, 0);
     std::vector<PassRow> rows;
+    rows.reserve(20);
     for (int32_t i = 0; i < count; ++i) rows.push_back({1, i, (i * 5) % 24, i % 2 == 0});
     seat->Run(rows);
     int32_t asked = 0;

@@ -36,6 +36,7 @@ TEST(Arena, BuffersNeverAliveTogetherShareBytes) {
 
 TEST(Arena, AChainOfStepsNeedsTwoBuffersOnly) {
   std::vector<BufferLife> lives;
+  lives.reserve(50);
   for (int32_t step = 0; step < 50; ++step) lives.push_back({256, step, step + 1});
   const ArenaPlan plan = PlanArena(lives);
   EXPECT_EQ(plan.bytes, 512U);
