@@ -14,7 +14,8 @@ extern "C" {
 
 #define BL_EXT_CHAT_1 "bloomery.chat/1"
 
-/* A streaming parser of tool calls. */
+/* A streaming parser of tool calls. One state serves one answer and is used by one thread at a time; many
+ * may be open. Texts of events live for the emit call. */
 typedef struct bl_tool_event {
   uint32_t size;
   int32_t kind;  /* 0 content text, 1 call begins (name), 2 argument text, 3 call ends */
@@ -26,6 +27,7 @@ typedef struct bl_tool_event {
 typedef struct bl_tool_parser {
   uint32_t size;
   uint32_t reserved;
+  /* `tools_json`: the request's tools, or null. The state is the plugin's until close. */
   bl_status (*open)(const char* tools_json, void** state);
   /* Decisions depend on the whole text only, never on how it is cut into pieces. */
   bl_status (*feed)(void* state, bl_str piece, int32_t last, void (*emit)(void* context, const bl_tool_event*),

@@ -18,6 +18,8 @@ extern "C" {
 typedef int32_t bl_log_level;
 enum { BL_LOG_INFO = 0, BL_LOG_WARNING = 1, BL_LOG_ERROR = 2 };
 
+/* What an instance is lent. Valid from create until destroy returns. log, fail, alloc, free and
+ * get_extension: [any] thread; progress and parallel_for: [load]. */
 typedef struct bl_host {
   uint32_t size;
   bl_abi abi;
@@ -25,14 +27,16 @@ typedef struct bl_host {
   /* A host extension by versioned id such as "bloomery.text/1", or null. */
   const void* (*get_extension)(void* self, const char* id);
   void (*log)(void* self, bl_log_level level, const char* text);
-  /* Says why the call in progress will return `status`. */
+  /* Says why the call in progress will return `status`; `text` is copied, the last one counts. */
   void (*fail)(void* self, bl_status status, const char* text);
   /* Of long work in create or describe; done and total in the same unit. */
   void (*progress)(void* self, const char* what, uint64_t done, uint64_t total);
   /* Counted memory: aligned to `align` (a power of two, at most 4096), null when the budget is spent. */
   void* (*alloc)(void* self, uint64_t bytes, uint64_t align);
+  /* Null is allowed. What is left at destroy is freed by the host, and logged. */
   void (*free)(void* self, void* p);
-  /* Runs fn(context, 0 … n-1) on the host's pool and returns when all are done. [load] only. */
+  /* Runs fn(context, 0 … n-1) on the host's pool and returns when all are done: BL_OK, or the status of
+   * one that failed. */
   bl_status (*parallel_for)(void* self, int32_t n, bl_status (*fn)(void* context, int32_t i), void* context);
 } bl_host;
 
@@ -78,6 +82,7 @@ typedef struct bl_plugin {
   bl_status (*create)(const bl_host* host, const bl_model* model, const bl_params* params, bl_instance** out);
   /* The same pointer and content on every call. */
   bl_status (*describe)(bl_instance* instance, const bl_seat** out);
+  /* Every instance once, in any order; entries, tables and transforms of it are not called again. */
   void (*destroy)(bl_instance* instance);
 } bl_plugin;
 
