@@ -25,8 +25,8 @@ using Lanes = cpu::ScalarLanes;
 
 constexpr std::size_t kChunk = 1U << 16U;
 constexpr std::size_t kParts = 256;  // hashed apart, then together in order
-constexpr std::uint64_t kExpHash = 0;
-constexpr std::uint64_t kSiluHash = 0;
+constexpr std::uint64_t kExpHash = 0x0717DD66BCB13177ULL;
+constexpr std::uint64_t kSiluHash = 0x16CDC6321AF03046ULL;
 
 struct Part {
   std::uint64_t exp_hash = 0xCBF29CE484222325ULL;
