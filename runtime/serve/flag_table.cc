@@ -52,8 +52,9 @@ void RequireJinja(const I& i) {
 // The first breaker given replaces the default ones.
 void AddBreaker(S& s, const I& i) {
   auto& breakers = s.sampling.dry_sequence_breakers;
-  if (i.first || i.text == "none") breakers.clear();
-  if (i.text != "none") breakers.push_back(i.text);
+  if (i.text == "none") throw Error(ErrorKind::kUsage, "DRY needs at least one breaker here");
+  if (i.first) breakers.clear();
+  breakers.push_back(i.text);
 }
 
 // "8GiB", "512MiB", "1000000": bytes.
@@ -593,7 +594,7 @@ constexpr Flag kFlags[] = {
      .apply = BLOOMERY_SET(s.sampling.dry_penalty_last_n = i.integer)},
     {.group = "Requests", .names = "--dry-sequence-breaker", .value = kText, .metavar = "TEXT",
      .fallback = "newline, colon, quote, star", .repeats = true,
-     .help = "DRY does not look across this text; may be repeated, none removes all.",
+     .help = "DRY does not look across this text; may be repeated.",
      .apply = BLOOMERY_SET(AddBreaker(s, i))},
     {.group = "Requests", .names = "--dynatemp-range", .env = "LLAMA_ARG_DYNATEMP_RANGE",
      .value = kReal, .metavar = "N", .fallback = "0 (off)",
