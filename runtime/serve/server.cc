@@ -52,6 +52,7 @@ void Server::Stop(std::chrono::milliseconds drain) {
   api_.SetStopping();
   // The engine ends first: its last events are the ends of the answers in progress.
   if (seat_ != nullptr) seat_->engine->Stop(drain);
+  seat_ = nullptr;  // a second call must not reach for an engine that may be gone
   http_->Stop(kFlushTimeMax);
 }
 

@@ -260,8 +260,7 @@ TEST(Flags, FirstDryBreakerReplacesTheDefaultOnes) {
   EXPECT_EQ(Parse({"--dry-sequence-breaker", "x", "--dry-sequence-breaker", "y"})
                 .settings.sampling.dry_sequence_breakers,
             (std::vector<std::string>{"x", "y"}));
-  EXPECT_TRUE(
-      Parse({"--dry-sequence-breaker", "none"}).settings.sampling.dry_sequence_breakers.empty());
+  EXPECT_THAT(Refusal({"--dry-sequence-breaker", "none"}), HasSubstr("at least one"));
 }
 
 TEST(Flags, ActionsAreFoundBeforeAnythingElseIsChecked) {

@@ -1,0 +1,56 @@
+// bloomery: one program, several commands. A command is one line in the table.
+#include <iostream>
+
+#include "runtime/apps/commands.h"
+#include "runtime/apps/program.h"
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "runtime/base/utf8.h"
+#include "runtime/serve/dialect.h"
+
+namespace bloomery::apps {
+namespace {
+
+struct Command {
+  std::string_view name;
+  std::string_view help;
+  int (*run)(const std::vector<std::string>& arguments);
+};
+
+constexpr Command kCommands[] = {
+    {"chat", "talk to a model in the terminal", ChatCommand},
+};
+
+void PrintHelp(std::ostream& out) {
+  out << "Usage: bloomery COMMAND [arguments]; bloomery COMMAND --help says more\n\n";
+  for (const Command& command : kCommands) {
+    out << "  " << command.name << "  " << command.help << '\n';
+  }
+}
+
+int Main(int argc, char** argv) {
+  InitLogging(argv[0], LogLevel::kWarning);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.empty() || arguments[0] == "-h" || arguments[0] == "--help") {
+    PrintHelp(arguments.empty() ? std::cerr : std::cout);
+    return arguments.empty() ? kExitUsage : kExitOk;
+  }
+  if (arguments[0] == "--version") {
+    std::cout << serve::BuildName() << '\n';
+    return kExitOk;
+  }
+  for (const Command& command : kCommands) {
+    if (command.name == arguments[0]) {
+      return command.run({arguments.begin() + 1, arguments.end()});
+    }
+  }
+  throw Error(ErrorKind::kUsage,
+              "unknown command '" + Printable(arguments[0]) + "'; --help lists the known ones");
+}
+
+}  // namespace
+}  // namespace bloomery::apps
+
+int main(int argc, char** argv) {
+  return bloomery::apps::RunProgram("bloomery", [&] { return bloomery::apps::Main(argc, argv); });
+}

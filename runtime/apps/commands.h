@@ -1,0 +1,12 @@
+// The subcommands of `bloomery`. Each gets its arguments without program and command name and
+// returns an exit code; what it throws is printed and becomes one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace bloomery::apps {
+
+int ChatCommand(const std::vector<std::string>& arguments);
+
+}  // namespace bloomery::apps

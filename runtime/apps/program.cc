@@ -1,0 +1,149 @@
+#include "runtime/apps/program.h"
+
+#include <unistd.h>
+#include <csignal>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+#include <thread>
+
+#include "runtime/base/error.h"
+#include "runtime/base/limits.h"
+#include "runtime/serve/http_server.h"
+
+extern char** environ;  // NOLINT: POSIX declares it nowhere
+
+namespace bloomery::apps {
+namespace {
+
+// Keys, templates and settings are small; what is larger is the wrong file.
+constexpr uint64_t kNamedFileBytesMax = uint64_t{4} << 20;
+
+sigset_t StopSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  return set;
+}
+
+std::vector<std::string> SettingsFiles(const std::map<std::string, std::string>& environment) {
+  std::vector<std::string> paths{"/etc/bloomery/serve.ini"};
+  const auto value = [&](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? std::string() : found->second;
+  };
+  if (const std::string config = value("XDG_CONFIG_HOME"); !config.empty()) {
+    paths.push_back(config + "/bloomery/serve.ini");
+  } else if (const std::string home = value("HOME"); !home.empty()) {
+    paths.push_back(home + "/.config/bloomery/serve.ini");
+  }
+  return paths;
+}
+
+}  // namespace
+
+ExitCode ExitCodeOf(const std::exception& error) {
+  if (dynamic_cast<const serve::BindError*>(&error) != nullptr) return kExitBind;
+  const auto* known = dynamic_cast<const Error*>(&error);
+  if (known == nullptr) return kExitFail;
+  switch (known->kind()) {
+    case ErrorKind::kUsage:
+      return kExitUsage;
+    case ErrorKind::kBadModel:
+    case ErrorKind::kUnsupported:
+      return kExitBadModel;
+    case ErrorKind::kNoInput:
+      return kExitNoInput;
+    case ErrorKind::kNoMemory:
+      return kExitPlan;
+    default:
+      return kExitFail;
+  }
+}
+
+int RunProgram(const char* program, const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    std::cerr << program << ": " << error.what() << std::endl;
+    return ExitCodeOf(error);
+  }
+}
+
+std::string ExecutablePath() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+
+std::string DemoModelPath(const std::string& executable) {
+  const auto folder = std::filesystem::path(executable).parent_path().parent_path();
+  return (folder / "share/bloomery/models/seedling-Q4_K_M.gguf").string();
+}
+
+std::map<std::string, std::string> Environment() {
+  std::map<std::string, std::string> environment;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+serve::FlagSources SourcesOf(std::vector<std::string> arguments, const FileSystem& files) {
+  serve::FlagSources sources;
+  sources.arguments = std::move(arguments);
+  sources.environment = Environment();
+  const std::string config = serve::ConfigPath(sources);
+  if (!config.empty()) {
+    sources.settings_name = config;
+    sources.settings_text = ReadWholeFile(files, config, kNamedFileBytesMax);
+    return sources;
+  }
+  // Later files add to earlier ones, and the last value of a key counts.
+  for (const std::string& path : SettingsFiles(sources.environment)) {
+    if (!files.Exists(path)) continue;
+    sources.settings_name = path;
+    sources.settings_text += ReadWholeFile(files, path, kNamedFileBytesMax) + "\n";
+  }
+  return sources;
+}
+
+void ReadNamedFiles(serve::ServeSettings& settings, const FileSystem& files) {
+  if (!settings.api_key_file.empty()) {
+    std::istringstream lines(ReadWholeFile(files, settings.api_key_file, kNamedFileBytesMax));
+    for (std::string line; std::getline(lines, line);) {
+      while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+      if (!line.empty() && line.front() != '#') settings.api_keys.push_back(line);
+    }
+  }
+  if (!settings.chat_template_file.empty()) {
+    settings.chat_template = ReadWholeFile(files, settings.chat_template_file, kNamedFileBytesMax);
+  }
+}
+
+void HoldStopSignals() {
+  const sigset_t set = StopSignals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  struct sigaction ignore{};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, nullptr);
+}
+
+int WaitForStop() {
+  const sigset_t set = StopSignals();
+  int signal = 0;
+  sigwait(&set, &signal);
+  // The stop takes a while; the second signal does not wait for it.
+  std::thread([set] {
+    int second = 0;
+    sigwait(&set, &second);
+    constexpr std::string_view kText = "second signal: leaving at once\n";
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kText.data(), kText.size());
+    ::_exit(kExitFail);
+  }).detach();
+  return signal;
+}
+
+}  // namespace bloomery::apps

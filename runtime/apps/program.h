@@ -1,0 +1,55 @@
+// What every program of the bundle shares: exit codes, the way from a failure to one, where the
+// executable and its data lie, the settings files, and the stop signals.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/base/file.h"
+#include "runtime/serve/flags.h"
+
+namespace bloomery::apps {
+
+// docs/serving.md lists them.
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitFail = 1,
+  kExitUsage = 64,
+  kExitBadModel = 65,
+  kExitNoInput = 66,
+  kExitEngine = 70,
+  kExitBind = 71,
+  kExitPlan = 78,
+};
+
+ExitCode ExitCodeOf(const std::exception& error);
+
+// Runs a program's body; prints a failure as "<program>: <message>" to stderr and gives its code.
+int RunProgram(const char* program, const std::function<int()>& body);
+
+// The running executable's path, links resolved.
+std::string ExecutablePath();
+// Of the bundled demo model: ../share/bloomery/models beside the executable's folder.
+std::string DemoModelPath(const std::string& executable);
+
+// The process's environment.
+std::map<std::string, std::string> Environment();
+
+// argv, environment and settings file (the one --config names, else the system's and the user's) as
+// sources for ParseFlags. Error(kNoInput) when --config names a file that cannot be read.
+serve::FlagSources SourcesOf(std::vector<std::string> arguments, const FileSystem& files);
+
+// Reads what flags name: the key file into the keys, the template file into the template.
+void ReadNamedFiles(serve::ServeSettings& settings, const FileSystem& files);
+
+// Blocks SIGINT and SIGTERM in this thread and those made by it later: call first in main. They are
+// then taken by WaitForStop.
+void HoldStopSignals();
+// Waits for the first SIGINT or SIGTERM and returns it. From then on another one ends the process
+// with code 1 at once.
+int WaitForStop();
+
+}  // namespace bloomery::apps

@@ -1,0 +1,179 @@
+#include "runtime/apps/seat_loading.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "runtime/model/gguf.h"
+#include "runtime/plugin/select.h"
+#include "runtime/text/vocabulary.h"
+
+namespace bloomery::apps {
+namespace {
+
+// Names of GGUF's general.file_type.
+std::string FileTypeName(uint64_t type) {
+  struct Name {
+    uint64_t type;
+    const char* name;
+  };
+  static constexpr std::array<Name, 17> kNames{{{0, "F32"},
+                                                {1, "F16"},
+                                                {2, "Q4_0"},
+                                                {3, "Q4_1"},
+                                                {7, "Q8_0"},
+                                                {8, "Q5_0"},
+                                                {9, "Q5_1"},
+                                                {10, "Q2_K"},
+                                                {11, "Q3_K_S"},
+                                                {12, "Q3_K_M"},
+                                                {13, "Q3_K_L"},
+                                                {14, "Q4_K_S"},
+                                                {15, "Q4_K_M"},
+                                                {16, "Q5_K_S"},
+                                                {17, "Q5_K_M"},
+                                                {18, "Q6_K"},
+                                                {32, "BF16"}}};
+  for (const Name& name : kNames) {
+    if (name.type == type) return name.name;
+  }
+  return "file type " + std::to_string(type);
+}
+
+bl_dtype DtypeOf(serve::PlaneType type) {
+  switch (type) {
+    case serve::PlaneType::kF32:
+      return BL_F32;
+    case serve::PlaneType::kF16:
+      return BL_F16;
+    case serve::PlaneType::kQ8_0:
+      return BL_Q8_0;
+  }
+  return BL_F16;
+}
+
+std::string KernelsOf(serve::IsaChoice isa) {
+  switch (isa) {
+    case serve::IsaChoice::kAuto:
+      return "auto";
+    case serve::IsaChoice::kScalar:
+      return "scalar";
+    case serve::IsaChoice::kAvx2:
+      return "avx2";
+  }
+  return "auto";
+}
+
+std::string PieceOf(const text::Tokenizer& tokenizer, text::TokenId id) {
+  if (id == text::kNoToken) return "";
+  return std::string(tokenizer.Piece(id, text::SpecialText::kShown));
+}
+
+int64_t ArchitectureNumber(const model::Metadata& metadata, const std::string& architecture,
+                           const char* key) {
+  return metadata.FindI64(architecture + "." + key).value_or(0);
+}
+
+}  // namespace
+
+ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string& path,
+                         const std::string& executable, const std::string& plugin_path_variable)
+    : model_(std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), path))) {
+  const plugin::Discovery discovery =
+      plugin::Discover(plugin::SearchList(settings.plugin_dirs, plugin_path_variable, executable));
+  const plugin::Selection selection = plugin::Select(*model_, discovery);
+  LOG(INFO) << "plugin " << selection.plugin.name << ' ' << selection.plugin.version << " from "
+            << selection.plugin.path;
+  tokenizer_ = std::make_unique<text::Tokenizer>(text::ReadVocabulary(model_->metadata()));
+  template_ = std::make_unique<chat::ChatTemplate>(MakeTemplate(settings));
+  const exec::SeatOptions options = OptionsOf(settings);
+  instance_ = std::make_unique<plugin::Instance>(selection.plugin, *model_,
+                                                 exec::InstanceOptionsOf(options));
+  runner_ = exec::LoadSeat(*model_, *instance_, options);
+  LOG(INFO) << runner_->plan().Line();
+  engine::EngineOptions engine_options;
+  engine_options.batch_rows = settings.batch;
+  engine_options.ubatch_rows = options.rows_max;
+  engine_options.n_predict = settings.n_predict;
+  engine_ = std::make_unique<engine::Engine>(*runner_, *tokenizer_, engine_options);
+
+  seat_.model = DescribeModel(selection.plugin);
+  seat_.engine = engine_.get();
+  seat_.tokenizer = tokenizer_.get();
+  seat_.chat_template = template_.get();
+  seat_.kernels = serve::Json::Object({{"isa", runner_->kernels()},
+                                       {"threads", runner_->threads()},
+                                       {"plan", runner_->plan().Line()}});
+}
+
+ServedModel::~ServedModel() = default;
+
+exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings) const {
+  const model::Metadata& metadata = model_->metadata();
+  const std::string architecture(metadata.GetString("general.architecture"));
+  const int64_t trained = ArchitectureNumber(metadata, architecture, "context_length");
+  if (settings.context == 0 && (trained <= 0 || trained > INT32_MAX)) {
+    throw Error(ErrorKind::kUsage,
+                "the model's file names no context length; give one with --ctx-size");
+  }
+  // Without a wish each slot gets what the model was trained with.
+  const auto slot_context =
+      settings.context == 0 ? static_cast<int32_t>(trained) : settings.context / settings.parallel;
+  if (slot_context < 1) {
+    throw Error(ErrorKind::kUsage, "--ctx-size " + std::to_string(settings.context) +
+                                       " leaves nothing for each of " +
+                                       std::to_string(settings.parallel) + " slots");
+  }
+  exec::SeatOptions options;
+  options.slots = settings.parallel;
+  options.slot_context = slot_context;
+  options.rows_max = std::max(std::min(settings.ubatch, slot_context), settings.parallel);
+  options.threads = settings.threads;
+  options.k_type = DtypeOf(settings.type_k);
+  options.v_type = DtypeOf(settings.type_v);
+  options.kernels = KernelsOf(settings.isa);
+  options.host_budget = settings.host_budget_bytes;
+  options.weight_source =
+      settings.map_files ? memory::WeightSource::kMap : memory::WeightSource::kRead;
+  return options;
+}
+
+serve::ModelInfo ServedModel::DescribeModel(const plugin::LoadedPlugin& plugin) const {
+  const model::Metadata& metadata = model_->metadata();
+  serve::ModelInfo info;
+  info.path = model_->path();
+  info.name = std::filesystem::path(info.path).filename().string();
+  info.architecture = metadata.GetString("general.architecture");
+  info.plugin = plugin.name + " " + plugin.version;
+  if (const auto type = metadata.FindU64("general.file_type")) info.ftype = FileTypeName(*type);
+  info.bytes = model_->tensor_bytes();
+  for (const model::TensorInfo& tensor : model_->tensors()) {
+    info.parameters += tensor.ne[0] * tensor.rows();
+  }
+  info.context_trained = ArchitectureNumber(metadata, info.architecture, "context_length");
+  info.embedding_width = ArchitectureNumber(metadata, info.architecture, "embedding_length");
+  info.layers = ArchitectureNumber(metadata, info.architecture, "block_count");
+  info.experts = ArchitectureNumber(metadata, info.architecture, "expert_count");
+  info.experts_used = ArchitectureNumber(metadata, info.architecture, "expert_used_count");
+  return info;
+}
+
+chat::ChatTemplate ServedModel::MakeTemplate(const serve::ServeSettings& settings) const {
+  const model::Metadata& metadata = model_->metadata();
+  const auto text_of = [&](const char* key) {
+    return std::string(metadata.FindString(key).value_or(""));
+  };
+  chat::ChatTemplate::Source source;
+  const bool overridden = !settings.chat_template.empty();
+  source.main = overridden ? settings.chat_template : text_of("tokenizer.chat_template");
+  source.tool_use = overridden ? "" : text_of("tokenizer.chat_template.tool_use");
+  source.bos_text = PieceOf(*tokenizer_, tokenizer_->special_ids().bos);
+  source.eos_text = PieceOf(*tokenizer_, tokenizer_->special_ids().eos);
+  source.adds_bos = tokenizer_->add_bos();
+  source.adds_eos = tokenizer_->add_eos();
+  return chat::ChatTemplate::Make(std::move(source));
+}
+
+}  // namespace bloomery::apps

@@ -1,0 +1,45 @@
+// From a model file to what the server and the chat serve: file, plugin, seat, tokenizer, template,
+// engine, put together in that order and taken apart in the other. The only place that knows all of
+// them. Loading runs on the calling thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "runtime/exec/seat.h"
+#include "runtime/model/inventory.h"
+#include "runtime/plugin/instance.h"
+#include "runtime/serve/seat.h"
+#include "runtime/serve/settings.h"
+
+namespace bloomery::apps {
+
+class ServedModel {
+ public:
+  // Error of the step that refuses: kNoInput, kBadModel, kUsage, kNoMemory with the plan's terms.
+  // `executable` is where plugins are looked for beside --plugin-dir and $BLOOMERY_PLUGIN_PATH.
+  ServedModel(const serve::ServeSettings& settings, const std::string& path,
+              const std::string& executable, const std::string& plugin_path_variable);
+  ~ServedModel();
+  ServedModel(const ServedModel&) = delete;
+  ServedModel& operator=(const ServedModel&) = delete;
+
+  const serve::Seat& seat() const { return seat_; }
+  std::string PlanLine() const { return runner_->plan().Line(); }
+
+ private:
+  exec::SeatOptions OptionsOf(const serve::ServeSettings& settings) const;
+  serve::ModelInfo DescribeModel(const plugin::LoadedPlugin& plugin) const;
+  chat::ChatTemplate MakeTemplate(const serve::ServeSettings& settings) const;
+
+  std::unique_ptr<model::ModelFile> model_;
+  std::unique_ptr<plugin::Instance> instance_;
+  std::unique_ptr<exec::Seat> runner_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::unique_ptr<chat::ChatTemplate> template_;
+  std::unique_ptr<engine::Engine> engine_;
+  serve::Seat seat_;
+};
+
+}  // namespace bloomery::apps
