@@ -1,0 +1,295 @@
+// Routes that describe the server, who may call them, and what is refused before a route runs.
+#include <gmock/gmock.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "tests/unit/serve/served_fixture.h"
+
+namespace bloomery::serve {
+namespace {
+
+using test::Answer;
+using test::Client;
+using test::RequestText;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class RoutesTest : public ServedTest {};
+
+TEST_F(RoutesTest, EverythingAnswers503WhileTheModelLoads) {
+  Listen();
+  for (const char* path : {"/health", "/v1/health", "/v1/models", "/props", "/slots"}) {
+    EXPECT_EQ(ErrorOf(Get(path), 503, "unavailable_error"), "Loading model") << path;
+  }
+  EXPECT_EQ(ErrorOf(Post("/completion", "{}"), 503, "unavailable_error"), "Loading model");
+  FinishLoading();
+  EXPECT_EQ(Get("/health").body, R"({"status":"ok"})");
+}
+
+TEST_F(RoutesTest, UnknownPathAndWrongMethodAre404) {
+  Start();
+  EXPECT_EQ(ErrorOf(Get("/nope"), 404, "not_found_error"), "File Not Found");
+  EXPECT_EQ(ErrorOf(Get("/completion"), 404, "not_found_error"), "File Not Found");
+  EXPECT_EQ(ErrorOf(Post("/health", "{}"), 404, "not_found_error"), "File Not Found");
+}
+
+TEST_F(RoutesTest, KnownRoutesNotOfferedAre501ByName) {
+  Start();
+  EXPECT_THAT(ErrorOf(Get("/metrics"), 501, "not_supported_error"), HasSubstr("metrics"));
+  EXPECT_THAT(ErrorOf(Post("/v1/embeddings", "{}"), 501, "not_supported_error"),
+              HasSubstr("embeddings"));
+  EXPECT_THAT(ErrorOf(Post("/infill", "{}"), 501, "not_supported_error"), HasSubstr("infill"));
+  EXPECT_THAT(ErrorOf(Post("/slots/0?action=save", "{}"), 501, "not_supported_error"),
+              HasSubstr("slots"));
+}
+
+TEST_F(RoutesTest, HeadOfHealthHasNoBody) {
+  Start();
+  const Answer answer = test::Fetch(port(), "HEAD", "/health");
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.headers.at("content-type"), "application/json; charset=utf-8");
+}
+
+TEST_F(RoutesTest, ModelIsNamedByTheFirstAliasInSortedOrder) {
+  settings_.aliases = {"zeta", "alpha", "mid"};
+  Start();
+  const auto models = GetJson("/v1/models");
+  ASSERT_EQ(models["data"].Size(), 1U);
+  EXPECT_EQ(TextOf(models["data"][0], "id"), "alpha");
+  ASSERT_EQ(models["data"][0]["aliases"].Size(), 3U);
+  EXPECT_EQ(models["data"][0]["meta"]["n_ctx"].GetInt(), 128);
+  EXPECT_EQ(models["data"][0]["meta"]["n_vocab"].GetInt(), 2012);
+}
+
+TEST_F(RoutesTest, ModelWithoutAliasIsNamedByItsFile) {
+  Start();
+  EXPECT_EQ(TextOf(GetJson("/models")["data"][0], "id"), "mini.gguf");
+}
+
+TEST_F(RoutesTest, PropsShowSlotsContextSeedAndTemplate) {
+  settings_.sampling.seed = 77;
+  Start();
+  const auto props = GetJson("/props");
+  EXPECT_EQ(props["total_slots"].GetInt(), 2);
+  EXPECT_EQ(props["default_generation_settings"]["n_ctx"].GetInt(), 128);
+  EXPECT_EQ(props["default_generation_settings"]["params"]["seed"].GetInt(), 77);
+  EXPECT_THAT(TextOf(props, "model_path"), EndsWith(".gguf"));
+  EXPECT_THAT(TextOf(props, "chat_template"), HasSubstr("<|im_start|>"));
+  EXPECT_EQ(TextOf(props, "eos_token"), "<|im_end|>");
+  EXPECT_TRUE(props["chat_template_caps"].IsObject());
+  EXPECT_FALSE(props["modalities"]["vision"].GetBool());
+}
+
+TEST_F(RoutesTest, SettingPropsNeedsItsFlag) {
+  Start();
+  EXPECT_THAT(ErrorOf(Post("/props", "{}"), 501, "not_supported_error"), HasSubstr("--props"));
+}
+
+TEST_F(RoutesTest, SettingPropsSucceedsWithItsFlag) {
+  settings_.props_writable = true;
+  Start();
+  EXPECT_EQ(Post("/props", "{}").body, R"({"success":true})");
+}
+
+TEST_F(RoutesTest, SlotsHaveNoParamsBeforeTheirFirstTaskAndAreIdleAfter) {
+  limits_.slots = 1;
+  Start();
+  auto slots = GetJson("/slots");
+  ASSERT_EQ(slots.Size(), 1U);
+  EXPECT_EQ(slots[0]["n_ctx"].GetInt(), 128);
+  EXPECT_FALSE(slots[0].HasMember("params"));
+  PostJson("/completion", R"({"prompt":"x","temperature":0})");
+  slots = GetJson("/slots");
+  EXPECT_FALSE(slots[0]["is_processing"].GetBool());
+  EXPECT_EQ(slots[0]["next_token"][0]["n_remain"].GetInt(), -1);
+  EXPECT_EQ(slots[0]["next_token"][0]["n_decoded"].GetInt(), 0);
+  EXPECT_EQ(slots[0]["params"]["temperature"].GetDouble(), 0.0);
+}
+
+TEST_F(RoutesTest, SlotsCanBeSwitchedOff) {
+  settings_.slots_route = false;
+  Start();
+  ErrorOf(Get("/slots"), 501, "not_supported_error");
+}
+
+TEST_F(RoutesTest, BusySlotsAreCountedAndNoFreeOneFailsOnRequest) {
+  limits_.slots = 1;
+  endless_ = true;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool running = false;
+  bool go = false;
+  before_pass_ = [&] {
+    std::unique_lock lock(mutex);
+    running = true;
+    changed.notify_all();
+    changed.wait(lock, [&] { return go; });
+  };
+  Start();
+  EXPECT_EQ(Get("/slots?fail_on_no_slot=1").status, 200);
+  std::thread request([&] { Post("/completion", R"({"prompt":"x","n_predict":4})"); });
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return running; });
+  }
+  EXPECT_TRUE(GetJson("/slots")[0]["is_processing"].GetBool());
+  EXPECT_EQ(Get("/slots?fail_on_no_slot=1").status, 503);
+  {
+    std::lock_guard lock(mutex);
+    go = true;
+    changed.notify_all();
+  }
+  request.join();
+  EXPECT_EQ(Get("/slots?fail_on_no_slot=1").status, 200);
+}
+
+TEST_F(RoutesTest, KeyIsAskedForEverywhereButHealth) {
+  settings_.api_keys = {"first", "second"};
+  Start();
+  EXPECT_EQ(Get("/health").status, 200);
+  EXPECT_EQ(Get("/v1/health").status, 200);
+  for (const char* path : {"/v1/models", "/props", "/slots", "/metrics", "/nope"}) {
+    EXPECT_EQ(ErrorOf(Get(path), 401, "authentication_error"), "Invalid API Key") << path;
+  }
+  EXPECT_EQ(Get("/props", {{"Authorization", "Bearer second"}}).status, 200);
+  EXPECT_EQ(Get("/props", {{"Authorization", "first"}}).status, 200);
+  EXPECT_EQ(Get("/props", {{"X-Api-Key", "first"}}).status, 200);
+  for (const char* wrong : {"Bearer ", "Bearer firs", "Bearer firstt", "Bearer FIRST", "Basic x"}) {
+    EXPECT_EQ(Get("/props", {{"Authorization", wrong}}).status, 401) << wrong;
+  }
+  EXPECT_EQ(Get("/props", {{"X-Api-Key", ""}}).status, 401);
+}
+
+TEST_F(RoutesTest, AuthorizationWinsOverXApiKey) {
+  settings_.api_keys = {"key"};
+  Start();
+  EXPECT_EQ(Get("/props", {{"Authorization", "Bearer no"}, {"X-Api-Key", "key"}}).status, 401);
+}
+
+TEST_F(RoutesTest, PreflightNeedsNoKeyAndEchoesTheOrigin) {
+  settings_.api_keys = {"key"};
+  Listen();  // not even a model
+  const Answer answer =
+      test::Fetch(port(), "OPTIONS", "/completions", "", {{"Origin", "web.mydomain.fr"}});
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.body, "");
+  EXPECT_EQ(answer.headers.at("access-control-allow-origin"), "web.mydomain.fr");
+  EXPECT_EQ(answer.headers.at("access-control-allow-credentials"), "true");
+  EXPECT_EQ(answer.headers.at("access-control-allow-methods"), "GET, POST, DELETE, OPTIONS");
+  EXPECT_EQ(answer.headers.at("access-control-allow-headers"), "*");
+}
+
+TEST_F(RoutesTest, OriginIsEchoedOnAnswersAndRefusals) {
+  Start();
+  const std::map<std::string, std::string> origin{{"Origin", "http://a.example"}};
+  for (const Answer& answer :
+       {Get("/health", origin), Get("/nope", origin), Post("/completion", "{", origin)}) {
+    EXPECT_EQ(answer.headers.at("access-control-allow-origin"), "http://a.example");
+  }
+  EXPECT_EQ(Get("/health").headers.count("access-control-allow-origin"), 0U);
+}
+
+TEST_F(RoutesTest, LocalhostOriginsAreComparedByHost) {
+  settings_.cors_origins = "localhost";
+  Start();
+  for (const char* good :
+       {"http://localhost", "https://localhost:8080", "http://127.0.0.1:1", "http://[::1]:3000"}) {
+    EXPECT_EQ(Get("/health", {{"Origin", good}}).headers["access-control-allow-origin"], good);
+  }
+  for (const char* bad : {"http://localhost.evil", "http://evil/localhost", "localhost", "null",
+                          "http://localhost@evil"}) {
+    EXPECT_EQ(Get("/health", {{"Origin", bad}}).headers.count("access-control-allow-origin"), 0U)
+        << bad;
+  }
+}
+
+TEST_F(RoutesTest, FixedOriginIsSentAsItStands) {
+  settings_.cors_origins = "https://app.example";
+  Start();
+  EXPECT_EQ(Get("/health").headers.at("access-control-allow-origin"), "https://app.example");
+}
+
+TEST_F(RoutesTest, PrefixStandsInFrontOfEveryRoute) {
+  settings_.api_prefix = "/llm";
+  Start();
+  EXPECT_EQ(Get("/llm/health").status, 200);
+  EXPECT_EQ(Get("/health").status, 404);
+}
+
+TEST_F(RoutesTest, TokenizeAndDetokenizeAreInverse) {
+  Start();
+  const auto tokens = PostJson("/tokenize", R"({"content":"What is the capital? \ud83d\ude00"})");
+  ASSERT_TRUE(tokens["tokens"].IsArray());
+  const std::string back = "{\"tokens\":" + WriteJson(tokens["tokens"]) + "}";
+  EXPECT_EQ(TextOf(PostJson("/detokenize", back), "content"), "What is the capital? 😀");
+}
+
+TEST_F(RoutesTest, TokenizeTakesMixedContentAndNothing) {
+  Start();
+  EXPECT_EQ(Post("/tokenize", "{}").body, R"({"tokens":[]})");
+  const auto mixed = PostJson("/tokenize", R"({"content":[5,"<|im_end|>",7]})");
+  EXPECT_EQ(WriteJson(mixed["tokens"]), "[5,2,7]");
+  const auto plain = PostJson("/tokenize", R"({"content":"<|im_end|>","parse_special":false})");
+  EXPECT_GT(plain["tokens"].Size(), 1U);
+  ErrorOf(Post("/tokenize", R"({"content":[2012]})"), 400, "invalid_request_error");
+  ErrorOf(Post("/tokenize", R"({"content":[-1]})"), 400, "invalid_request_error");
+  ErrorOf(Post("/tokenize", R"({"content":{}})"), 400, "invalid_request_error");
+}
+
+TEST_F(RoutesTest, PiecesOfASplitCharacterAreBytes) {
+  Start();
+  const auto tokens = PostJson("/tokenize", R"({"content":"\ud83d\ude00","with_pieces":true})");
+  std::string joined;
+  for (const auto& token : tokens["tokens"].GetArray()) {
+    ASSERT_TRUE(token["piece"].IsArray());
+    for (const auto& byte : token["piece"].GetArray()) {
+      joined.push_back(static_cast<char>(byte.GetInt()));
+    }
+  }
+  EXPECT_EQ(joined, "😀");
+}
+
+TEST_F(RoutesTest, BodyThatIsNoJsonObjectIsA400) {
+  Start();
+  for (const char* body : {"", "{", "[]", "7", "{\"a\":1}x", "{\"prompt\":\"\xff\"}"}) {
+    ErrorOf(Post("/completion", body), 400, "invalid_request_error");
+    ErrorOf(Post("/v1/chat/completions", body), 400, "invalid_request_error");
+    ErrorOf(Post("/tokenize", body), 400, "invalid_request_error");
+  }
+  const std::string deep(65, '[');
+  ErrorOf(Post("/completion", "{\"x\":" + deep + std::string(65, ']') + "}"), 400,
+          "invalid_request_error");
+}
+
+TEST_F(RoutesTest, EngineFailureIsShownByHealthWithoutItsText) {
+  before_pass_ = [] { throw std::logic_error("/secret/path broke"); };
+  Start();
+  const Answer failed = Post("/completion", R"({"prompt":"x"})");
+  EXPECT_EQ(failed.status, 500);
+  EXPECT_THAT(failed.body, Not(HasSubstr("secret")));
+  const Answer health = Get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_THAT(health.body, HasSubstr(R"("status":"error")"));
+  EXPECT_THAT(health.body, Not(HasSubstr("secret")));
+}
+
+TEST_F(RoutesTest, StopEndsAStreamInBoundedTimeWithAnError) {
+  endless_ = true;
+  limits_.slot_context = 100000;
+  Start();
+  Client client(port());
+  client.Send(RequestText("POST", "/v1/completions", R"({"prompt":"x","stream":true})"));
+  ASSERT_TRUE(client.ReadUntil("data: "));
+  const auto start = std::chrono::steady_clock::now();
+  server_->Stop(std::chrono::milliseconds(50));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  client.ReadToEnd();
+  EXPECT_THAT(client.received(), HasSubstr("unavailable_error"));
+  EXPECT_THAT(client.received(), Not(HasSubstr("[DONE]")));
+}
+
+}  // namespace
+}  // namespace bloomery::serve
