@@ -1,6 +1,8 @@
 // bloomery: one program, several commands. A command is one line in the table.
+#include <iomanip>
 #include <iostream>
 
+#include "runtime/apps/check_plugin/check_plugin.h"
 #include "runtime/apps/commands.h"
 #include "runtime/apps/program.h"
 #include "runtime/base/error.h"
@@ -17,14 +19,20 @@ struct Command {
   int (*run)(const std::vector<std::string>& arguments);
 };
 
+int CheckPluginCommand(const std::vector<std::string>& arguments) {
+  const std::vector<std::string> self{"/proc/self/exe", "check-plugin"};
+  return CheckPluginMain(self, arguments, std::cout, std::cerr);
+}
+
 constexpr Command kCommands[] = {
     {"chat", "talk to a model in the terminal", ChatCommand},
+    {"check-plugin", "test a plugin against the SDK's contract", CheckPluginCommand},
 };
 
 void PrintHelp(std::ostream& out) {
   out << "Usage: bloomery COMMAND [arguments]; bloomery COMMAND --help says more\n\n";
   for (const Command& command : kCommands) {
-    out << "  " << command.name << "  " << command.help << '\n';
+    out << "  " << std::left << std::setw(14) << command.name << command.help << '\n';
   }
 }
 

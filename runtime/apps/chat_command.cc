@@ -19,7 +19,8 @@ constexpr const char* kHelp =
     "Usage: bloomery chat [-m FILE] [--url URL] [--system TEXT] [flags of bloomery-serve]\n"
     "\n"
     "Talks to a model in this process; without -m to the bundled demo model. With --url it is a\n"
-    "client of a running server (--api-key gives its key). Ctrl-C stops an answer, and at the\n"
+    "client of a running server, with the server's settings (--api-key gives its key). Ctrl-C "
+    "stops an answer, and at the\n"
     "prompt it leaves; so do /exit and the end of input. /clear forgets the conversation.\n";
 
 struct ChatFlags {
