@@ -43,6 +43,7 @@ class Prober {
                                  const std::vector<std::string_view>& turns,
                                  std::vector<Value::DictEntry> extra = {}) {
     std::vector<Value> messages;
+    messages.reserve(turns.size());
     for (const std::string_view turn : turns) {
       messages.push_back(jinja::TryParseJson(turn, jinja::Origin::kTrusted));
     }

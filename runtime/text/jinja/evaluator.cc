@@ -240,6 +240,7 @@ bool Evaluator::LoopAccepts(const ForStatement& loop, Scope* closure, const Valu
 Evaluator::Flow Evaluator::ExecWith(const WithStatement& statement) {
   // Every value is read in the outer scope.
   std::vector<Value> values;
+  values.reserve(statement.assignments.size());
   for (const auto& assignment : statement.assignments) {
     values.push_back(Eval(*assignment.second));
   }
@@ -398,6 +399,7 @@ Value Evaluator::CallMacro(const MacroSyntax& macro, Scope* closure, const CallA
   }
   if (macro.uses_kwargs) {
     std::vector<Value::DictEntry> entries;
+    entries.reserve(rest.size());
     for (auto& [name, value] : rest) {
       entries.emplace_back(heap_.NewText(name), std::move(value));
     }

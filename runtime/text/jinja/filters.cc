@@ -177,6 +177,7 @@ Value Format(Evaluator& e, const Value& value, const CallArgs& args) {
     Fail("can't handle positional and keyword arguments at the same time");
   }
   std::vector<Value::DictEntry> entries;
+  entries.reserve(args.named.size());
   for (const auto& [name, argument] : args.named) {
     entries.emplace_back(e.heap().NewText(name), argument);
   }

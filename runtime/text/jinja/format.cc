@@ -638,8 +638,8 @@ std::string FloatRepr(double value) {
   if (count <= exponent + 1) {
     return out + mantissa + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
   }
-  return out + mantissa.substr(0, static_cast<size_t>(exponent + 1)) + "." +
-         mantissa.substr(static_cast<size_t>(exponent + 1));
+  const size_t whole = static_cast<size_t>(exponent) + 1;
+  return out + mantissa.substr(0, whole) + "." + mantissa.substr(whole);
 }
 
 Text Str(const Heap& heap, const Value& value) {

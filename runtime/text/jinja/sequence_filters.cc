@@ -141,6 +141,7 @@ std::vector<Value> SortKeys(Evaluator& e, const std::vector<Value>& items,
   keys.reserve(items.size());
   for (const Value& item : items) {
     std::vector<Value> parts;
+    parts.reserve(getters.size());
     for (const Getter& get : getters) {
       parts.push_back(SortKey(e.heap(), get(item), case_sensitive));
     }

@@ -135,7 +135,13 @@ Text ReplaceText(const Heap& heap, const Text& text, const Text& from, const Tex
   TextBuilder builder(heap.budget());
   builder.set_markup(text.markup());
   size_t pos = 0;
-  const auto may_replace = [&count] { return count < 0 || count-- > 0; };
+  const auto may_replace = [&count] {
+    if (count > 0) {
+      --count;
+      return true;
+    }
+    return count < 0;
+  };
   if (from.bytes().empty()) {
     // Python inserts before every code point and at the end.
     while (may_replace()) {

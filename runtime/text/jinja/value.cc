@@ -143,7 +143,9 @@ void TextBuilder::AppendRepeated(const Text& text, int64_t count) {
               " times takes more memory than allowed (limit " +
               std::to_string(limits::kJinjaValueBytesMax) + " bytes)");
   }
-  Charge(budget_, total);  // would it fit: given back at once
+  {
+    const Charge would_it_fit(budget_, total);
+  }
   for (int64_t i = 0; i < count; ++i) {
     Append(text);
   }
