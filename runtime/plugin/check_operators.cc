@@ -67,7 +67,10 @@ void CheckKernel(const Item& item, const bl_kernel& raw, Operator& op) {
   kernel.prepare = raw.prepare;
   kernel.tasks = raw.tasks;
   kernel.run = raw.run;
-  op.kernels.push_back(std::move(kernel));
+  // Highest priority first; among equals, the order of registration.
+  const auto place = std::ranges::upper_bound(op.kernels, kernel.priority, std::ranges::greater(),
+                                              &Kernel::priority);
+  op.kernels.insert(place, std::move(kernel));
 }
 
 void CheckPlanePorts(const Item& item, const bl_op& raw) {
@@ -107,7 +110,6 @@ Operator CheckOperator(const CheckContext& context, const Item& item, const bl_o
   }
   item.Require(!op.kernels.empty() || op.expand != nullptr, "kernels",
                "neither a CPU kernel nor an expansion");
-  std::ranges::stable_sort(op.kernels, std::ranges::greater(), &Kernel::priority);
   return op;
 }
 

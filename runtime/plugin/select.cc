@@ -89,7 +89,7 @@ Selection Select(const model::ModelFile& model, const Discovery& discovery) {
                 "no plugin serves " + subject + ":" + Lines(verdicts) + "\n" + Describe(discovery));
   }
 
-  std::ranges::stable_sort(claims, std::ranges::greater(), &Claim::rank);
+  std::ranges::sort(claims, std::ranges::greater(), &Claim::rank);
   if (claims.size() > 1 && claims[0].rank() == claims[1].rank()) {
     throw Error(ErrorKind::kBadModel,
                 "two plugins claim " + subject + " with the same score and version: " +

@@ -101,6 +101,13 @@ TEST_F(CheckPlugin, BadCommandLinesAreRefusedWithTheUsage) {
   }
 }
 
+// A sanitizer turns the signal into a report and an exit code of its own.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr const char* kCrash = "Sanitizer";
+#else
+constexpr const char* kCrash = "crashed: Segmentation fault";
+#endif
+
 struct Flaw {
   const char* plugin;
   const char* test;  // that must fail
@@ -136,9 +143,9 @@ INSTANTIATE_TEST_SUITE_P(
         Flaw{"starts_thread", "load.leaves_no_trace", "number of threads"},
         Flaw{"obliging", "extension.unknown_ids_are_null", "unknown extension"},
         Flaw{"throws", "probe.refuses_an_empty_model", ""},
-        Flaw{"crashes", "probe.refuses_an_empty_model", "crashed: Segmentation fault"},
+        Flaw{"crashes", "probe.refuses_an_empty_model", kCrash},
         Flaw{"hangs", "probe.refuses_an_empty_model", "ran longer than 1 s"},
-        Flaw{"exits", "probe.refuses_an_empty_model", "the process ended by itself (exit code 0)"},
+        Flaw{"exits", "probe.refuses_an_empty_model", "the process ended by itself"},
         Flaw{"prints", "probe.refuses_an_empty_model", "wrote to stdout or stderr"},
         Flaw{"silent", "probe.refuses_an_empty_model", "gave no reason"},
         Flaw{"claims_all", "probe.refuses_a_foreign_architecture", "probe claims"},
@@ -146,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
         Flaw{"restless", "describe.is_stable", "another pointer"},
         Flaw{"wrong_size", "describe.fits_the_file", "field size: 8"},
         Flaw{"foreign_operator", "describe.fits_the_file", "fake.<something>"},
-        Flaw{"hoards", "instance.returns_its_memory", "256 bytes of the host are still held"},
+        Flaw{"hoards", "instance.returns_its_memory", "100 bytes of the host are still held"},
         Flaw{"deaf_build", "build.passes_failures_on", "returned BL_OK"},
         Flaw{"deaf_build", "build.exports_logits", "exports no 'logits'"},
         Flaw{"fickle_build", "build.is_deterministic", "two builds differ"},

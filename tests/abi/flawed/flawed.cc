@@ -42,6 +42,7 @@ bl_status Probe(const bl_model* model, const bl_sink* sink, bl_claim* out) {
 
 bl_status Create(const bl_host* host, const bl_model* model, const bl_params* params,
                  bl_instance** out) {
+  if (Is("hoards")) host->alloc(host->self, 100, 64);  // and never frees it
   const bl_status status = Calls::Create(host, model, params, out);
   // Leaves something behind on failure.
   if (Is("half_made") && status != BL_OK)
@@ -107,10 +108,6 @@ bl_status Describe(bl_instance* instance, const bl_seat** out) {
   return BL_OK;
 }
 
-void Destroy(bl_instance* instance) {
-  if (!Is("hoards")) Calls::Destroy(instance);
-}
-
 const void* Extension(const char* id) {
   return Is("obliging") ? &kFakeChat : Calls::GetExtension(id);
 }
@@ -131,5 +128,5 @@ bl_status flawed_create(const bl_host* host, const bl_model* model, const bl_par
 bl_status flawed_describe(bl_instance* instance, const bl_seat** out) {
   return bloomery::test::Describe(instance, out);
 }
-void flawed_destroy(bl_instance* instance) { bloomery::test::Destroy(instance); }
+void flawed_destroy(bl_instance* instance) { bloomery::test::Calls::Destroy(instance); }
 }

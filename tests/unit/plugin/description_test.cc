@@ -220,6 +220,22 @@ TEST_F(DescriptionTest, AKernelForAnotherDeviceIsLeftOut) {
   EXPECT_EQ(Check().operators[0].kernels.size(), 1u);
 }
 
+TEST_F(DescriptionTest, KernelsAreOrderedByPriorityAndThenByRegistration) {
+  for (const int32_t priority : {5, 9, 5}) {
+    raw_->kernels.push_back(raw_->kernels[0]);
+    raw_->kernels.back().priority = priority;
+    raw_->kernels.back().numeric_class = raw_->kernels.size() == 4 ? BL_BAND : BL_EXACT;
+  }
+  raw_->ops[0].n_kernels = 4;
+  const auto kernels = Check().operators[0].kernels;
+  ASSERT_EQ(kernels.size(), 4u);
+  EXPECT_EQ(kernels[0].priority, 9);
+  EXPECT_EQ(kernels[1].priority, 5);
+  EXPECT_EQ(kernels[1].numeric_class, BL_EXACT);
+  EXPECT_EQ(kernels[2].numeric_class, BL_BAND);
+  EXPECT_EQ(kernels[3].priority, 0);
+}
+
 struct BadCase {
   const char* name;
   std::function<void(RawSeat&)> change;
