@@ -92,7 +92,10 @@ std::optional<std::array<Int, count>> ParseNumbers(std::string_view text) {
   const char* at = text.data();
   const char* end = text.data() + text.size();
   for (size_t i = 0; i < count; ++i) {
-    if (i > 0 && (at == end || *at++ != '.')) return std::nullopt;
+    if (i > 0) {
+      if (at == end || *at != '.') return std::nullopt;
+      ++at;
+    }
     const auto [next, error] = std::from_chars(at, end, numbers[i]);
     if (error != std::errc() || next == at) return std::nullopt;
     at = next;

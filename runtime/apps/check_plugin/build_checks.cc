@@ -20,11 +20,11 @@ void IsDeterministic(const Subject& subject) {
   BuiltSeat other(subject);
   for (const int32_t rows : kRowCounts) {
     const std::string first = seat.Build(rows).record;
-    const std::string text = "for " + std::to_string(rows) + " rows ";
     const std::string again = FirstDifference(first, seat.Build(rows).record);
-    Expect(again.empty(), text + "two builds differ: " + again);
+    const std::string where = "for " + std::to_string(rows) + " rows: ";
+    Expect(again.empty(), "two builds differ " + where + again);
     const std::string elsewhere = FirstDifference(first, other.Build(rows).record);
-    Expect(elsewhere.empty(), text + "two instances build differently: " + elsewhere);
+    Expect(elsewhere.empty(), "two instances build differently " + where + elsewhere);
   }
 }
 
