@@ -19,19 +19,30 @@ float Tree(float* lanes) {
   return lanes[0];
 }
 
-// N4 of one block and the codes it meets.
-float BlockValue(const FormatTraits& format, const IntegerBlock& block, const std::int8_t* q) {
-  std::int64_t products = 0;
+// N4 of one activation group: all of a block, or 32 codes of one with pair scales.
+float GroupValue(const FormatTraits& format, const IntegerBlock& block, std::size_t first,
+                 const std::int8_t* q) {
+  std::int64_t products[2] = {};  // of the first and second 16 codes, where pair scales tell them
   std::int64_t sums = 0;
-  for (std::size_t i = 0; i < format.block_values; ++i) {
-    products += static_cast<std::int64_t>(block.scales[i / kSumValues]) * block.codes[i] * q[i];
-    sums += static_cast<std::int64_t>(block.mins[i / kSumValues]) * q[i];
+  const std::size_t count = format.activation_group;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t part = (first + i) / kSumValues;
+    products[i < kSumValues ? 0 : 1] +=
+        static_cast<std::int64_t>(block.scales[part]) * block.codes[first + i] * q[i];
+    sums += static_cast<std::int64_t>(block.mins[part]) * q[i];
   }
-  const auto product = static_cast<float>(static_cast<std::int32_t>(products));
-  if (!format.has_mins) {
+  const auto exact = [](std::int64_t sum) {
+    return static_cast<float>(static_cast<std::int32_t>(sum));
+  };
+  if (format.form == BlockForm::kPairScales) {
+    const float* scales = block.pair_scales + first / kSumValues;
+    return std::fma(scales[1], exact(products[1]), scales[0] * exact(products[0]));
+  }
+  const float product = exact(products[0] + products[1]);
+  if (format.form == BlockForm::kScale) {
     return block.d * product;
   }
-  return std::fma(block.d, product, block.m * static_cast<float>(static_cast<std::int32_t>(sums)));
+  return std::fma(block.d, product, block.m * exact(sums));
 }
 
 float FloatDot(const WeightRows& weight, std::size_t n, const float* x) {
@@ -70,8 +81,10 @@ float IntegerDot(const WeightRows& weight, std::size_t n, const QuantisedRows& x
     for (std::size_t start = step; start < end; start += format.block_values) {
       format.unpack_block(source, &block);
       source += format.block_bytes;
-      const float u = BlockValue(format, block, x.codes(row) + start);
-      t = std::fma(x.scales(row)[start / x.group], u, t);
+      for (std::size_t first = 0; first < format.block_values; first += x.group) {
+        const float u = GroupValue(format, block, first, x.codes(row) + start + first);
+        t = std::fma(x.scales(row)[(start + first) / x.group], u, t);
+      }
     }
     y = y + t;
   }

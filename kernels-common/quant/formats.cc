@@ -1,22 +1,15 @@
-// The format table: decode and the exact integer form of each type. The layouts are GGUF's (little
-// endian, f16 scales unless said otherwise).
+// The format table: one row a GGUF type, its functions from blocks_*.cc and quantise_*.cc.
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
+#include "kernels-common/quant/blocks.h"
 #include "kernels-common/quant/quant.h"
+#include "kernels-common/quant/quantisers.h"
 
 namespace bloomery::kernels {
 namespace {
-
-std::uint8_t Byte(const std::byte* p, std::size_t i) { return static_cast<std::uint8_t>(p[i]); }
-
-std::uint16_t Word(const std::byte* p) {
-  return static_cast<std::uint16_t>(Byte(p, 0) | (Byte(p, 1) << 8));
-}
-
-float Half(const std::byte* p) { return HalfToFloat(Word(p)); }
 
 void DecodeF32(const std::byte* source, float* values, std::size_t k) {
   std::memcpy(values, source, k * sizeof(float));
@@ -24,101 +17,90 @@ void DecodeF32(const std::byte* source, float* values, std::size_t k) {
 
 void DecodeF16(const std::byte* source, float* values, std::size_t k) {
   for (std::size_t i = 0; i < k; ++i) {
-    values[i] = Half(source + 2 * i);
+    values[i] = HalfAt(source + 2 * i);
   }
 }
 
 void DecodeBf16(const std::byte* source, float* values, std::size_t k) {
   for (std::size_t i = 0; i < k; ++i) {
-    values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(Word(source + 2 * i)) << 16U);
-  }
-}
-
-// d, 32 int8: value = q*d.
-void UnpackQ8_0(const std::byte* block, IntegerBlock* out) {
-  out->d = Half(block);
-  out->m = 0.0F;
-  std::memcpy(out->codes, block + 2, 32);
-  out->scales[0] = out->scales[1] = 1;
-  out->mins[0] = out->mins[1] = 0;
-}
-
-// d, dmin, 12 bytes of eight 6-bit scales and mins, 128 bytes of nibbles: each 64 weights hold
-// their first 32 in the low nibbles and the next 32 in the high ones.
-void UnpackQ4K(const std::byte* block, IntegerBlock* out) {
-  out->d = Half(block);
-  out->m = -Half(block + 2);
-  const std::byte* packed = block + 4;
-  for (std::size_t j = 0; j < 8; ++j) {
-    int scale = 0;
-    int min = 0;
-    if (j < 4) {
-      scale = Byte(packed, j) & 63;
-      min = Byte(packed, j + 4) & 63;
-    } else {
-      scale = (Byte(packed, j + 4) & 15) | ((Byte(packed, j - 4) >> 6) << 4);
-      min = (Byte(packed, j + 4) >> 4) | ((Byte(packed, j) >> 6) << 4);
-    }
-    out->scales[2 * j] = out->scales[2 * j + 1] = static_cast<std::int16_t>(scale);
-    out->mins[2 * j] = out->mins[2 * j + 1] = static_cast<std::int16_t>(min);
-  }
-  const std::byte* nibbles = block + 16;
-  for (std::size_t i = 0; i < 256; ++i) {
-    const int byte = Byte(nibbles, i / 64 * 32 + i % 32);
-    out->codes[i] = static_cast<std::int8_t>(i % 64 < 32 ? byte & 15 : byte >> 4);
-  }
-}
-
-// 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 int8 scales, d. Each 128 weights own 64
-// low and 32 high bytes; their groups of 32 take low, low, high, high nibbles and bit pairs 0, 2,
-// 4, 6.
-void UnpackQ6K(const std::byte* block, IntegerBlock* out) {
-  out->d = Half(block + 208);
-  out->m = 0.0F;
-  for (std::size_t j = 0; j < 16; ++j) {
-    const int byte = Byte(block, 192 + j);
-    out->scales[j] = static_cast<std::int16_t>(byte < 128 ? byte : byte - 256);
-    out->mins[j] = 0;
-  }
-  for (std::size_t i = 0; i < 256; ++i) {
-    const std::size_t half = i / 128;
-    const std::size_t group = i % 128 / 32;
-    const std::size_t lane = i % 32;
-    const int low = Byte(block, 64 * half + 32 * (group % 2) + lane) >> (group < 2 ? 0 : 4);
-    const int high = Byte(block, 128 + 32 * half + lane) >> (2 * group);
-    out->codes[i] = static_cast<std::int8_t>(((low & 15) | ((high & 3) << 4)) - 32);
+    values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(WordAt(source + 2 * i)) << 16U);
   }
 }
 
 // d*scale and m*min are exact in f32, so a value is rounded once (and a zero has d*scale's sign).
-template <void (*unpack)(const std::byte*, IntegerBlock*), std::size_t kValues, std::size_t kBytes,
-          bool kMins>
+template <UnpackFunction* kUnpack, std::size_t kValues, std::size_t kBytes, BlockForm kForm>
 void DecodeInteger(const std::byte* source, float* values, std::size_t k) {
   IntegerBlock block;
   for (std::size_t start = 0; start < k; start += kValues, source += kBytes) {
-    unpack(source, &block);
+    kUnpack(source, &block);
     for (std::size_t i = 0; i < kValues; ++i) {
       const std::size_t part = i / kSumValues;
-      const float scale = block.d * static_cast<float>(block.scales[part]);
       const auto code = static_cast<float>(block.codes[i]);
-      if constexpr (kMins) {
+      if constexpr (kForm == BlockForm::kPairScales) {
+        values[start + i] = block.pair_scales[part] * code;
+      } else if constexpr (kForm == BlockForm::kScaleMin) {
+        const float scale = block.d * static_cast<float>(block.scales[part]);
         const auto min = static_cast<float>(block.mins[part]);
         values[start + i] = std::fma(scale, code, min * block.m);
       } else {
-        values[start + i] = scale * code;
+        values[start + i] = block.d * static_cast<float>(block.scales[part]) * code;
       }
     }
   }
 }
 
-constexpr std::array<FormatTraits, 6> kFormats = {{
-    {"F32", 0, 1, 4, 0, false, DecodeF32, nullptr},
-    {"F16", 1, 1, 2, 0, false, DecodeF16, nullptr},
-    {"Q8_0", 8, 32, 34, 32, false, DecodeInteger<UnpackQ8_0, 32, 34, false>, UnpackQ8_0},
-    {"Q4_K", 12, 256, 144, 256, true, DecodeInteger<UnpackQ4K, 256, 144, true>, UnpackQ4K},
-    {"Q6_K", 14, 256, 210, 256, false, DecodeInteger<UnpackQ6K, 256, 210, false>, UnpackQ6K},
-    {"BF16", 30, 1, 2, 0, false, DecodeBf16, nullptr},
-}};
+using DecodeFunction = void(const std::byte* source, float* values, std::size_t k);
+
+constexpr FormatTraits Float(const char* name, int type, std::size_t bytes, DecodeFunction* decode,
+                             QuantiseFunction* quantise) {
+  return {name, type, 1, bytes, 0, BlockForm::kScale, decode, nullptr, quantise};
+}
+
+// Activation groups by N2: 256 for blocks of 256, 32 for those of 32 and 64.
+template <UnpackFunction* kUnpack, std::size_t kValues, std::size_t kBytes,
+          BlockForm kForm = BlockForm::kScale>
+constexpr FormatTraits Integer(const char* name, int type, QuantiseFunction* quantise = nullptr) {
+  return {name,
+          type,
+          kValues,
+          kBytes,
+          kValues == 256 ? 256 : 32,
+          kForm,
+          DecodeInteger<kUnpack, kValues, kBytes, kForm>,
+          kUnpack,
+          quantise};
+}
+
+constexpr BlockForm kMins = BlockForm::kScaleMin;
+
+constexpr std::array kFormats = {
+    Float("F32", 0, 4, DecodeF32, QuantiseF32),
+    Float("F16", 1, 2, DecodeF16, QuantiseF16),
+    Integer<UnpackQ4_0, 32, 18>("Q4_0", 2),
+    Integer<UnpackQ4_1, 32, 20, kMins>("Q4_1", 3),
+    Integer<UnpackQ5_0, 32, 22>("Q5_0", 6),
+    Integer<UnpackQ5_1, 32, 24, kMins>("Q5_1", 7),
+    Integer<UnpackQ8_0, 32, 34>("Q8_0", 8),
+    Integer<UnpackQ2K, 256, 84, kMins>("Q2_K", 10),
+    Integer<UnpackQ3K, 256, 110>("Q3_K", 11),
+    Integer<UnpackQ4K, 256, 144, kMins>("Q4_K", 12),
+    Integer<UnpackQ5K, 256, 176, kMins>("Q5_K", 13),
+    Integer<UnpackQ6K, 256, 210>("Q6_K", 14),
+    Integer<UnpackIq2Xxs, 256, 66>("IQ2_XXS", 16),
+    Integer<UnpackIq2Xs, 256, 74>("IQ2_XS", 17),
+    Integer<UnpackIq3Xxs, 256, 98>("IQ3_XXS", 18),
+    Integer<UnpackIq1S, 256, 50>("IQ1_S", 19),
+    Integer<UnpackIq4Nl, 32, 18>("IQ4_NL", 20),
+    Integer<UnpackIq3S, 256, 110>("IQ3_S", 21),
+    Integer<UnpackIq2S, 256, 82>("IQ2_S", 22),
+    Integer<UnpackIq4Xs, 256, 136>("IQ4_XS", 23),
+    Integer<UnpackIq1M, 256, 56>("IQ1_M", 29),
+    Float("BF16", 30, 2, DecodeBf16, QuantiseBf16),
+    Integer<UnpackTq1, 256, 54>("TQ1_0", 34),
+    Integer<UnpackTq2, 256, 66>("TQ2_0", 35),
+    Integer<UnpackMxfp4, 32, 17>("MXFP4", 39),
+    Integer<UnpackNvfp4, 64, 36, BlockForm::kPairScales>("NVFP4", 40),
+};
 
 }  // namespace
 

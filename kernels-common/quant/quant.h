@@ -17,16 +17,29 @@ inline constexpr std::size_t kStepValues = 256;
 // Codes that share one entry of QuantisedRows::sums.
 inline constexpr std::size_t kSumValues = 16;
 
+// How the value u of an activation group's codes follows from the integers of a block (N4).
+// kScale: u = d*F(I). kScaleMin: u = fma(d, F(I), m*F(S)). kPairScales (NVFP4): for each 32 codes,
+// with D0 and D1 the sums over its halves, u = fma(s1, F(D1), s0*F(D0)).
+enum class BlockForm { kScale, kScaleMin, kPairScales };
+
 // The exact integer form of one weight block (N3): value i is scales[i/16]*codes[i]*d, plus
 // mins[i/16]*m where the format has mins. Formats with a sub-block of 32 repeat an entry twice.
-// For the K types m is -dmin, so that N4 reads u = fma(d, F(I), m*F(S)) for every format with mins.
+// For the K types m is -dmin. With pair scales value i is pair_scales[i/16]*codes[i].
 struct IntegerBlock {
   std::int8_t codes[kStepValues];
   std::int16_t scales[kStepValues / kSumValues];
   std::int16_t mins[kStepValues / kSumValues];
   float d;
   float m;
+  float pair_scales[4];
 };
+
+// Encodes k values (a multiple of block_values) to one row of a format. `importance` weighs the
+// squared error of each value (k of them, not negative), null: all alike. The same input gives the
+// same bytes everywhere. Returns k, or the index of the first value that is not finite or too large
+// for the format's scale; the bytes of `row` are then unspecified.
+using QuantiseFunction = std::size_t(const float* values, const float* importance, std::byte* row,
+                                     std::size_t k);
 
 struct FormatTraits {
   const char* name;              // GGUF's name: "Q4_K"
@@ -34,11 +47,13 @@ struct FormatTraits {
   std::size_t block_values;      // weights in a block
   std::size_t block_bytes;       // bytes of a block
   std::size_t activation_group;  // N2: values that share an activation scale; 0: float rule N8
-  bool has_mins;                 // N4: u = fma(d, F(I), m*F(S)) instead of d*F(I)
+  BlockForm form;                // N4; float formats: kScale
   // Decodes k values (a multiple of block_values) to f32; every value is correctly rounded.
   void (*decode_row)(const std::byte* source, float* values, std::size_t k);
   // The integer form of one block; null for float formats.
   void (*unpack_block)(const std::byte* block, IntegerBlock* out);
+  // Null for formats we read but do not write.
+  QuantiseFunction* quantise_row;
 };
 
 // The row of a GGUF type id; null where this build has no kernels for it.

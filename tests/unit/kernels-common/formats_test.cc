@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string>
 
+#include "kernels-common/quant/iq_tables.h"
 #include "tests/unit/kernels-common/support.h"
 
 namespace bloomery::kernels {
@@ -78,16 +79,17 @@ TEST(FormatTable, DecodeEqualsTheIndependentValuesExactly) {
   EXPECT_EQ(checked, Formats().size()) << "a format of the table has no sample";
 }
 
-TEST(FormatTable, KnowsTheTypesOfFirstLight) {
+TEST(FormatTable, KnowsEveryTypeOfTheSamples) {
   std::set<std::string> names;
   for (const FormatTraits& format : Formats()) {
     names.insert(format.name);
     EXPECT_EQ(FindFormat(format.ggml_type), &format);
     EXPECT_LE(format.block_values, kStepValues);
   }
-  for (const char* name : {"F32", "F16", "BF16", "Q8_0", "Q4_K", "Q6_K"}) {
-    EXPECT_TRUE(names.contains(name)) << name;
+  for (const Sample& sample : Samples()) {
+    EXPECT_TRUE(names.contains(sample.type)) << sample.type;
   }
+  EXPECT_EQ(names.size(), 26U);
   EXPECT_EQ(FindFormat(-1), nullptr);
   EXPECT_EQ(FindFormat(4), nullptr);  // a type GGUF removed
 }
@@ -105,12 +107,43 @@ TEST(FormatTable, IntegerFormGivesTheDecodedValueInF64) {
       for (std::size_t i = 0; i < sample.block; ++i) {
         const std::size_t part = i / kSumValues;
         const double code = block.scales[part] * block.codes[i];
-        const double min = format->has_mins ? block.mins[part] : 0;
+        if (format->form == BlockForm::kPairScales) {
+          EXPECT_EQ(static_cast<float>(code * static_cast<double>(block.pair_scales[part])),
+                    sample.values[b * sample.block + i])
+              << b << " " << i;
+          continue;
+        }
+        const double min = format->form == BlockForm::kScaleMin ? block.mins[part] : 0;
         const double exact =
             code * static_cast<double>(block.d) + min * static_cast<double>(block.m);
         EXPECT_EQ(static_cast<float>(exact), sample.values[b * sample.block + i]) << b << " " << i;
       }
     }
+  }
+}
+
+// The code books are facts of the format: the bytes equal the published grids.
+TEST(CodeBooks, HoldTheGridsOfTheFormat) {
+  rapidjson::Document grids;
+  grids.Parse(ReadFile("iq_grids.json").c_str());
+  const auto check = [&](const char* name, const auto& grid, int factor) {
+    const auto values = grids[name]["values"].GetArray();
+    constexpr std::size_t kWidth = sizeof(grid[0]);
+    ASSERT_EQ(values.Size(), grid.size() * kWidth) << name;
+    for (rapidjson::SizeType i = 0; i < values.Size(); ++i) {
+      const auto code = static_cast<std::int8_t>((grid[i / kWidth] >> (8 * (i % kWidth))) & 255U);
+      ASSERT_EQ(code, factor * values[i].GetInt()) << name << " " << i;
+    }
+  };
+  check("IQ2_XXS", kIq2XxsGrid, 1);
+  check("IQ2_XS", kIq2XsGrid, 1);
+  check("IQ2_S", kIq2SGrid, 1);
+  check("IQ3_XXS", kIq3XxsGrid, 1);
+  check("IQ3_S", kIq3SGrid, 1);
+  check("IQ1_S", kIq1Grid, 8);
+  const auto signs = grids["signs_7bit"]["values"].GetArray();
+  for (unsigned i = 0; i < 128; ++i) {
+    EXPECT_EQ(EvenSigns(i), signs[i].GetUint());
   }
 }
 

@@ -36,7 +36,8 @@ float Dot(LinearCase& any, std::size_t n, std::size_t row, Way way) {
     }
     const auto product = static_cast<float>(products);
     const float min = block.m * static_cast<float>(sums);
-    u[b] = format.has_mins ? std::fma(block.d, product, min) : block.d * product;
+    u[b] =
+        format.form == BlockForm::kScaleMin ? std::fma(block.d, product, min) : block.d * product;
   }
   const float* a = any.Quantised().scales(row);
   float y = 0.0F;

@@ -88,6 +88,63 @@ inline void PutHalf(std::byte* p, float value) {
   std::memcpy(p, &half, 2);
 }
 
+// Gives a block of random bytes a scale (and a min) of a usable size; where the format has room, of
+// either sign.
+inline void SetBlockScale(const FormatTraits& format, std::byte* block, Random& random) {
+  const float value = random.Unit();
+  const float scale = value * 0.01F;
+  switch (format.ggml_type) {
+    case 0:
+      std::memcpy(block, &value, 4);
+      break;
+    case 1:
+      PutHalf(block, value);
+      break;
+    case 30: {
+      const auto bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16U);
+      std::memcpy(block, &bits, 2);
+      break;
+    }
+    case 3:   // Q4_1
+    case 7:   // Q5_1
+    case 12:  // Q4_K
+    case 13:  // Q5_K
+      PutHalf(block, scale);
+      PutHalf(block + 2, random.Unit() * 0.05F);
+      break;
+    case 10:  // Q2_K: the scales come last
+      PutHalf(block + 80, scale);
+      PutHalf(block + 82, random.Unit() * 0.05F);
+      break;
+    case 11:  // Q3_K
+    case 14:  // Q6_K
+    case 34:  // TQ1_0
+    case 35:  // TQ2_0
+      PutHalf(block + format.block_bytes - 2, scale);
+      break;
+    case 29: {  // IQ1_M: a nibble of the scale on top of each of the last four words
+      const std::uint16_t half = FloatToHalf(scale);
+      for (std::size_t word = 0; word < 4; ++word) {
+        std::byte& high = block[49 + 2 * word];
+        const unsigned nibble = (static_cast<unsigned>(half) >> (4 * word)) & 15U;
+        high = (high & std::byte{15}) | static_cast<std::byte>(nibble << 4U);
+      }
+      break;
+    }
+    case 39:  // MXFP4: an exponent from 2^-10 to 2^-3
+      block[0] = static_cast<std::byte>(118 + random.Below(8));
+      break;
+    case 40:  // NVFP4: four positive scales without the code of NaN
+      for (std::size_t part = 0; part < 4; ++part) {
+        block[part] = static_cast<std::byte>(random.Below(0x7F));
+      }
+      break;
+    default:
+      PutHalf(block, scale);
+      break;
+  }
+}
+
 // `rows` rows of k weights: random codes and sub-block scales, block scales of a usable size.
 inline std::vector<std::byte> RandomWeights(const FormatTraits& format, std::size_t k,
                                             std::size_t rows, Random& random) {
@@ -97,30 +154,7 @@ inline std::vector<std::byte> RandomWeights(const FormatTraits& format, std::siz
   }
   for (std::size_t at = 0; at < bytes.size(); at += format.block_bytes) {
     std::byte* block = bytes.data() + at;
-    const float value = random.Unit();
-    switch (format.ggml_type) {
-      case 0:
-        std::memcpy(block, &value, 4);
-        break;
-      case 1:
-        PutHalf(block, value);
-        break;
-      case 30: {
-        const auto bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16U);
-        std::memcpy(block, &bits, 2);
-        break;
-      }
-      case 12:
-        PutHalf(block, value * 0.01F);
-        PutHalf(block + 2, random.Unit() * 0.05F);
-        break;
-      case 14:
-        PutHalf(block + 208, value * 0.01F);
-        break;
-      default:
-        PutHalf(block, value * 0.01F);
-        break;
-    }
+    SetBlockScale(format, block, random);
   }
   return bytes;
 }
