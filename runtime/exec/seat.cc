@@ -34,7 +34,7 @@ SeatLimits LimitsOf(const plugin::Description& description, const SeatOptions& o
 }
 
 int32_t ThreadsOf(const SeatOptions& options) {
-  if (options.threads == 0) return static_cast<int32_t>(PhysicalCores().size());
+  if (options.threads == 0) return DefaultThreads();
   return InRange(options.threads, kThreadsMax, "the number of threads");
 }
 

@@ -33,7 +33,7 @@ struct SeatOptions {
   int32_t slots = 1;
   int32_t slot_context = 4096;  // rows of one slot
   int32_t rows_max = 512;       // rows of one pass (the ubatch)
-  int32_t threads = 0;          // 0: one a physical core
+  int32_t threads = 0;          // 0: DefaultThreads()
   bool pin = true;              // workers keep to their core
   bl_dtype k_type = BL_F16;     // F32, F16 or Q8_0
   bl_dtype v_type = BL_F16;

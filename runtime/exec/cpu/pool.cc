@@ -3,9 +3,11 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cassert>
 #include <fstream>
 #include <set>
+#include <sstream>
 #include <system_error>
 
 #if defined(__x86_64__)
@@ -53,6 +55,24 @@ std::vector<int> PhysicalCores() {
     if (seen.insert(siblings).second) cores.push_back(cpu);
   }
   return cores.empty() ? std::vector<int>{0} : cores;
+}
+
+int32_t ProcessorsOf(const std::string& cpu_max) {
+  std::istringstream text(cpu_max);
+  int64_t quota = 0;
+  int64_t period = 0;
+  if (!(text >> quota >> period) || quota <= 0 || period <= 0) return 0;
+  const int64_t processors = (quota - 1) / period + 1;
+  return processors < CPU_SETSIZE ? static_cast<int32_t>(processors) : 0;
+}
+
+int32_t DefaultThreads() {
+  const auto cores = static_cast<int32_t>(PhysicalCores().size());
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  std::string line;
+  if (!std::getline(file, line)) return cores;
+  const int32_t granted = ProcessorsOf(line);
+  return granted == 0 ? cores : std::min(cores, granted);
 }
 
 Pool::Pool(int32_t threads, uint64_t scratch_bytes, bool pin) {

@@ -19,6 +19,14 @@ namespace bloomery::exec {
 // Physical cores this process may run on, one logical CPU of each; at least one.
 std::vector<int> PhysicalCores();
 
+// Threads where the user names no number: the physical cores, or fewer where the process's control
+// group may use less processor time than that.
+int32_t DefaultThreads();
+
+// Whole processors that the text of a cpu.max file ("200000 100000", "max 100000") grants, rounded
+// up; 0: no limit, or not understood.
+int32_t ProcessorsOf(const std::string& cpu_max);
+
 // A step's failure: the status a task returned, and the lowest row any task named.
 struct StepFailure {
   bl_status status = BL_OK;

@@ -420,6 +420,8 @@ void Lowering::Attention(const graph::Node& node) {
   Scratch(options_.backend->attention_scratch(args));
   const uint32_t k = node.planes[0].plane;
   const uint32_t v = node.planes[1].plane;
+  CheckHeadFits(k, args.key_dim);
+  CheckHeadFits(v, args.value_dim);
   Emit({q, out}, [=](const Binder& b) {
     kernels::AttentionArgs bound = args;
     bound.q = b.Floats(q);
@@ -430,6 +432,16 @@ void Lowering::Attention(const graph::Node& node) {
                               ops::KvViews(b.Plane(v), b.slots()), b.Rows(BL_DOMAIN_PASS_ROWS),
                               b.threads());
   });
+}
+
+void Lowering::CheckHeadFits(uint32_t plane, size_t head_dim) const {
+  const plugin::Plane& described = description_.planes[plane];
+  const model::TensorTypeInfo& type = model::Info(static_cast<model::TensorType>(described.type));
+  if (head_dim % type.block_values == 0) return;
+  throw Error(ErrorKind::kUnsupported, Where() + "heads of " + std::to_string(head_dim) +
+                                           " values are not whole blocks of " +
+                                           std::string(type.name) + ", the type of plane '" +
+                                           described.name + "'; choose another cache type");
 }
 
 void Lowering::SelectRows(const graph::Node& node) {

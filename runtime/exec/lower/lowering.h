@@ -60,6 +60,7 @@ class Lowering {
   };
   void EmitLinear(const graph::Node& node, graph::ValueId x, std::vector<MatrixPlan> matrices);
 
+  void CheckHeadFits(uint32_t plane, size_t head_dim) const;
   const kernels::FormatTraits* Format(uint32_t weight) const;
   const graph::Shape& ShapeOf(graph::ValueId value) const { return out_.graph.value(value).shape; }
   BufferId Of(graph::ValueId value);    // of a value that exists

@@ -15,13 +15,15 @@ extern "C" {
 #endif
 
 /* Encodings of a value. INT8 forms are the activation codes of the numeric rule (docs/design.md): one
- * f32 scale for each group of 256 or 32 values. */
+ * f32 scale for each group of 256 or 32 values, and the sum of every 16 codes. The three parts of the
+ * first row are at data, aux[0] and aux[1]; those of row r are r · nb[1] bytes further on. This version
+ * gives them to the host's own kernels only. */
 typedef int32_t bl_encoding;
 enum {
   BL_ENC_F32 = 0,
   BL_ENC_BF16 = 1,
   BL_ENC_F16 = 2,
-  BL_ENC_INT8_256 = 3, /* data: int8 codes; aux[0]: f32 scales; aux[1]: i32 sums of each 32 codes */
+  BL_ENC_INT8_256 = 3, /* data: int8 codes; aux[0]: f32 scales; aux[1]: i16 sums of each 16 codes */
   BL_ENC_INT8_32 = 4,
   BL_ENC_I32 = 5,
   BL_ENC_WEIGHT = 6 /* a weight tensor in its dtype */

@@ -127,6 +127,30 @@ TEST(Lower, GateAndUpOfDifferentGroupsAreRefusedByName) {
               testing::HasSubstr("'gate.0' (Q4_K) and 'up.0' (Q8_0)"));
 }
 
+TEST(Lower, HeadsThatAreNotWholeBlocksOfTheCacheTypeAreRefusedByPlane) {
+  for (const auto& [heads, fits] : {std::pair{8, true}, {16, false}}) {
+    ToySeat toy;
+    const sdk::Plane k = toy.AddPlane("k.0", 256, BL_Q8_0);
+    const sdk::Plane v = toy.AddPlane("v.0", 256, BL_F16);
+    const auto lower = [&, count = heads] {
+      return toy.Lower(4,
+                       [&](sdk::Graph& g) {
+                         const sdk::Value q =
+                             g.Reshape(g.Embed(g.Tokens(), toy.table), {256 / count, count});
+                         g.Export("y", g.Attention(q, k, v, {.kv_heads = count, .scale = 1.0}));
+                       },
+                       {"y"});
+    };
+    if (fits) {
+      EXPECT_EQ(lower().steps.size(), 2U);
+      continue;
+    }
+    EXPECT_THAT(test::RefusalOf(lower).message,
+                testing::HasSubstr("heads of 16 values are not whole blocks of Q8_0, the type of "
+                                   "plane 'k.0'"));
+  }
+}
+
 TEST(Lower, BuffersOfAWholeProgramNeverOverlapWhileAliveAndExportsLiveToTheEnd) {
   ToySeat toy;
   const sdk::Weight router = toy.Add("router", {256, 4});

@@ -127,6 +127,18 @@ TEST(Pool, EachWorkerHasScratchOfItsOwnAndTheNumericEnvironment) {
   EXPECT_EQ(pool.WeightBytesRead(), 640U);
 }
 
+TEST(DefaultThreads, AControlGroupsQuotaIsRoundedUpAndItsAbsenceIsNoLimit) {
+  EXPECT_EQ(ProcessorsOf("200000 100000"), 2);
+  EXPECT_EQ(ProcessorsOf("150000 100000"), 2);
+  EXPECT_EQ(ProcessorsOf("50000 100000"), 1);
+  EXPECT_EQ(ProcessorsOf("max 100000"), 0);
+  EXPECT_EQ(ProcessorsOf(""), 0);
+  EXPECT_EQ(ProcessorsOf("-1 100000"), 0);
+  EXPECT_EQ(ProcessorsOf("9223372036854775807 1"), 0);
+  EXPECT_GE(DefaultThreads(), 1);
+  EXPECT_LE(DefaultThreads(), static_cast<int32_t>(PhysicalCores().size()));
+}
+
 TEST(PhysicalCores, AtLeastOneAndNoneTwice) {
   std::vector<int> cores = PhysicalCores();
   ASSERT_FALSE(cores.empty());
