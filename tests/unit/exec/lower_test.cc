@@ -95,7 +95,7 @@ TEST(Lower, RoutedExpertsBecomeStepsOverGroupedPicks) {
 
 TEST(Lower, ATypeWithoutKernelsIsRefusedNamingOperatorLayerWeightAndTypes) {
   ToySeat toy;
-  const sdk::Weight w = toy.Add("blk.2.w", {256, 32}, TensorType::kIQ2_XS);
+  const sdk::Weight w = toy.Add("blk.2.w", {256, 32}, TensorType::kI16);
   const test::Refusal refusal = test::RefusalOf([&] {
     toy.Lower(4,
               [&](sdk::Graph& g) {
@@ -106,7 +106,7 @@ TEST(Lower, ATypeWithoutKernelsIsRefusedNamingOperatorLayerWeightAndTypes) {
   });
   EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
   EXPECT_THAT(refusal.message,
-              testing::HasSubstr("operator linear/1, layer 2: weight 'blk.2.w' is IQ2_XS"));
+              testing::HasSubstr("operator linear/1, layer 2: weight 'blk.2.w' is I16"));
   EXPECT_THAT(refusal.message, testing::HasSubstr("Q4_K"));
 }
 
