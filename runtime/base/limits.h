@@ -71,6 +71,7 @@ inline constexpr int kRequestBodySecondsMax = 60;
 inline constexpr int kConnectionsMax = 256;
 inline constexpr size_t kRequestBodiesBytesMax = 512u << 20;  // over all connections: 8 full ones
 inline constexpr size_t kUnsentBytesMax = 16u << 20;  // a client that lets more pile up is cut off
+inline constexpr int64_t kAlternativesMax = 1000;     // n_probs: each is some 100 bytes a token
 inline constexpr size_t kPromptsMax = 64;             // prompts of one request: as many as may wait
 inline constexpr int kKeepAliveSecondsMax = 30;
 inline constexpr int kDrainSecondsMax = 5;  // answers in progress get this long at a stop

@@ -192,9 +192,10 @@ text::SamplingParams ReadSampling(const Fields& body, const ServeSettings& setti
   ReadReal(body, "adaptive_decay", s.adaptive_decay);
   s.seed = ReadSeed(body, s.seed);
   if (!probabilities_alias.empty()) {
-    if (const auto n = body.Integer(probabilities_alias, 0, kInt32Max)) s.n_probs = *n;
+    if (const auto n = body.Integer(probabilities_alias, 0, limits::kAlternativesMax))
+      s.n_probs = *n;
   }
-  if (const auto n = body.Integer("n_probs", 0, kInt32Max)) s.n_probs = *n;
+  if (const auto n = body.Integer("n_probs", 0, limits::kAlternativesMax)) s.n_probs = *n;
   s.n_probs = std::min(s.n_probs, static_cast<int64_t>(seat.tokenizer->size()));
   s.post_sampling_probs = body.Bool("post_sampling_probs").value_or(s.post_sampling_probs);
   ReadInteger(body, "min_keep", s.min_keep);

@@ -63,6 +63,7 @@ struct Shared {
   size_t served = 0;                           // connections that count; guarded by mutex
   bool stopping = false;                       // guarded by mutex
   std::atomic<size_t> body_bytes{0};
+  std::atomic<bool> finished{false};  // no thread runs handlers any more
 
   bool Stopping() {
     std::lock_guard lock(mutex);
@@ -94,6 +95,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   bool counted() const { return counted_; }
   Strand executor() { return socket_.get_executor(); }
+  bool Finished() const { return shared_->finished.load(); }
 
   void Start();
   void Refuse();     // over the connection limit: one 503 and out
@@ -217,12 +219,16 @@ class Exchange final : public HttpExchange {
   }
 
   void Post(std::function<void()> call) override {
+    if (connection_->Finished()) return;
     asio::post(connection_->executor(), std::move(call));
   }
 
  private:
+  // Once the server has stopped nothing may be queued: it would never run, and it would keep the
+  // connection, which keeps the queue.
   template <typename Call>
   void Send(Call call) {
+    if (connection_->Finished()) return;
     asio::post(connection_->executor(),
                [connection = connection_, c = std::move(call)]() mutable { c(*connection); });
   }
@@ -668,6 +674,10 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     // Connections closed above run down by themselves; the wait is for their last handlers.
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
+    shared_->finished.store(true);
+    // What came in between the threads' end and now.
+    shared_->io.restart();
+    shared_->io.poll();
     for (const std::string& path : unix_paths_) ::unlink(path.c_str());
   }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "runtime/base/limits.h"
 #include "runtime/base/log.h"
 #include "runtime/serve/chat_prompt.h"
 #include "runtime/serve/dialect_openai_chat.h"
@@ -18,7 +19,7 @@ constexpr int64_t kTopLogprobsDefault = 20;
 void ReadLogprobs(const Fields& body, OpenAiChatDialect::Options& options,
                   text::SamplingParams& sampling) {
   options.logprobs = body.Bool("logprobs").value_or(false) || sampling.n_probs > 0;
-  const auto top = body.Integer("top_logprobs", 0, INT32_MAX);
+  const auto top = body.Integer("top_logprobs", 0, limits::kAlternativesMax);
   if (top && !options.logprobs) RefuseField("top_logprobs", "needs logprobs to be true");
   if (!options.logprobs) return;
   if (sampling.n_probs == 0 || top) {

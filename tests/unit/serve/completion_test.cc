@@ -169,6 +169,7 @@ TEST_F(CompletionTest, FullContextTruncates) {
   Start();
   const auto result = PostJson("/completion", R"({"prompt":[5,6],"temperature":0})");
   EXPECT_TRUE(result["truncated"].GetBool());
+  EXPECT_EQ(result["tokens_predicted"].GetInt(), 128 - 2);
   EXPECT_EQ(TextOf(result, "stop_type"), "limit");
 }
 
@@ -226,6 +227,8 @@ TEST_F(CompletionTest, WrongTypesAndRangesAreRefusedByFieldName) {
   Refuses(R"("n":0)", "Field 'n'");
   Refuses(R"("n":3)", "Field 'n'");
   Refuses(R"("n_indent":-1)", "n_indent");
+  Refuses(R"("n_probs":1001)", "n_probs");
+  Refuses(R"("n_probs":-1)", "n_probs");
   Refuses(R"("stream_options":7)", "stream_options");
   Refuses(R"("response_fields":"content")", "response_fields");
   Refuses(R"("samplers":[7])", "samplers");
@@ -247,6 +250,7 @@ TEST_F(CompletionTest, NullIsAbsentAndHarmlessValuesAreAccepted) {
   Start();
   Accepts(R"("temperature":null,"stop":null,"grammar":null,"json_schema":null,"n":null)");
   Accepts(R"("top_p":5)");
+  Accepts(R"("n_probs":1000)");
   Accepts(R"("samplers":[])");
   Accepts(R"("samplers":["top_k","no_such_sampler"])");
   Accepts(R"("grammar":"","lora":[],"reasoning_budget_tokens":-1)");

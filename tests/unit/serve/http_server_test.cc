@@ -262,7 +262,7 @@ TEST_F(HttpServerTest, BodiesOverTheSharedLimitAreRefusedUntilOneEnds) {
   EXPECT_EQ(Fetch(port, "POST", "/2", std::string(100, 'b')).status, 200);
 }
 
-TEST_F(HttpServerTest, ConnectionPastTheLimitGetsA503WithRetryAfterSemantics) {
+TEST_F(HttpServerTest, ConnectionPastTheLimitGetsA503UntilOneEnds) {
   options_.connections_max = 2;
   const int port = Start();
   Client a(port);

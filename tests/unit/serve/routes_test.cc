@@ -29,6 +29,18 @@ TEST_F(RoutesTest, EverythingAnswers503WhileTheModelLoads) {
   EXPECT_EQ(Get("/health").body, R"({"status":"ok"})");
 }
 
+TEST_F(RoutesTest, ConnectionPastTheLimitIsToldWhenToTryAgain) {
+  connections_max_ = 1;
+  Start();
+  Client first(port());
+  first.Send(RequestText("GET", "/health"));
+  EXPECT_EQ(first.Read().status, 200);
+  Client second(port());
+  const Answer refused = second.Read();
+  ErrorOf(refused, 503, "unavailable_error");
+  EXPECT_EQ(refused.headers.at("retry-after"), "1");
+}
+
 TEST_F(RoutesTest, UnknownPathAndWrongMethodAre404) {
   Start();
   EXPECT_EQ(ErrorOf(Get("/nope"), 404, "not_found_error"), "File Not Found");

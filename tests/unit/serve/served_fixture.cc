@@ -24,7 +24,11 @@ ServedTest::~ServedTest() {
   if (server_) server_->Stop(std::chrono::milliseconds(0));
 }
 
-void ServedTest::Listen() { server_ = std::make_unique<Server>(settings_); }
+void ServedTest::Listen() {
+  HttpOptions options = Server::OptionsOf(settings_);
+  options.connections_max = connections_max_;
+  server_ = std::make_unique<Server>(settings_, options);
+}
 
 void ServedTest::FinishLoading() {
   runner_ = std::make_unique<engine::FakeRunner>(limits_);

@@ -28,6 +28,7 @@ class ServedTest : public ::testing::Test {
   // Change these before Start.
   ServeSettings settings_;
   exec::SeatLimits limits_;
+  size_t connections_max_ = limits::kConnectionsMax;
   bool endless_ = false;
   std::function<void()> before_pass_;
   std::string template_;  // empty: the mini model's own
