@@ -21,7 +21,17 @@ namespace {
   throw Error(ErrorKind::kBadModel, "plugin " + path + ": " + problem);
 }
 
+// Unloading is never safe: kernels and graphs may point into a library, and even one that is
+// refused below has run its initialisers (a static libstdc++ takes memory it never gives back). The
+// second open marks the library as resident, so that closing handles does not unload it.
+void KeepForEver(const std::string& path) {
+  void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
+  if (handle == nullptr) Refuse(path, "cannot be kept loaded: " + std::string(::dlerror()));
+  ::dlclose(handle);
+}
+
 boost::dll::shared_library Open(const std::string& path) {
+  CheckElfIsWhole(path);
   boost::dll::fs::error_code error;
   boost::dll::shared_library library;
   library.load(boost::dll::fs::path(path), boost::dll::load_mode::rtld_now, error);
@@ -31,15 +41,8 @@ boost::dll::shared_library Open(const std::string& path) {
     Refuse(path,
            "cannot be loaded: " + (reason != nullptr ? std::string(reason) : error.message()));
   }
+  KeepForEver(path);
   return library;
-}
-
-// Unloading is never safe once kernels or graphs point into a library. The second open marks it as
-// resident, so that closing handles no longer unloads it.
-void KeepForEver(const std::string& path) {
-  void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
-  if (handle == nullptr) Refuse(path, "cannot be kept loaded: " + std::string(::dlerror()));
-  ::dlclose(handle);
 }
 
 // The table's address: a data symbol, defined by this very file and not by one it links.
@@ -97,8 +100,7 @@ std::string AbiRefusal(const std::string& path, bl_abi plugin) {
 }
 
 LoadedPlugin LoadPlugin(const std::string& path) {
-  CheckElfIsWhole(path);
-  boost::dll::shared_library library = Open(path);
+  const boost::dll::shared_library library = Open(path);
   const void* address = FindTable(library, path);
 
   // The gate first: only size and abi may be read of a table that another version made.
@@ -128,7 +130,6 @@ LoadedPlugin LoadPlugin(const std::string& path) {
     Refuse(path, "bl_plugin.version '" + plugin.version + "' is not three numbers such as 0.1.0");
   }
   plugin.version_parts = *version;
-  KeepForEver(path);
   return plugin;
 }
 

@@ -1,12 +1,12 @@
 #include <bloomery/chat.h>
 #include <dlfcn.h>
-#include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <string_view>

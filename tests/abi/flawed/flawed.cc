@@ -2,6 +2,7 @@
 // that is about it. FLAW is the name of one of the cases below.
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,7 +21,7 @@ bool Is(std::string_view flaw) { return flaw == flawed_flaw; }
 
 bl_status Probe(const bl_model* model, const bl_sink* sink, bl_claim* out) {
   if (Is("throws")) throw 7;
-  if (Is("crashes")) *static_cast<volatile int*>(nullptr) = 1;
+  if (Is("crashes")) std::raise(SIGSEGV);
   if (Is("hangs")) {
     while (true) ::usleep(1000);
   }
