@@ -1,0 +1,160 @@
+// Q4_0, Q8_0, IQ4_NL and MXFP4: one scale a block of 32.
+#include <algorithm>
+#include <limits>
+
+#include "kernels-common/quant/iq_tables.h"
+#include "kernels-common/quant/quantise_search.h"
+#include "kernels-common/quant/quantisers.h"
+
+namespace bloomery::kernels {
+namespace {
+
+constexpr std::size_t kBlock = 32;
+
+// Targets reach beyond the last level: cutting one value off may serve the others.
+struct LevelsQ4 : WholeLevels<-8, 7> {
+  static constexpr float kTargets[] = {-8.0F, -8.8F, -8.4F, -7.6F, -7.2F, -6.8F,
+                                       -6.4F, 7.0F,  7.4F,  6.6F,  6.2F};
+};
+
+// Halfway points between neighbours of kIq4Values; a value on one goes to the lower level.
+std::size_t Iq4Index(float v) {
+  std::size_t index = 0;
+  for (std::size_t i = 0; i + 1 < kIq4Values.size(); ++i) {
+    const auto middle = 0.5F * static_cast<float>(kIq4Values[i] + kIq4Values[i + 1]);
+    index += v > middle ? 1 : 0;
+  }
+  return index;
+}
+
+struct LevelsIq4 {
+  static constexpr float kTargets[] = {-127.0F, -140.0F, -133.0F, -121.0F, -115.0F,
+                                       -108.0F, -102.0F, 113.0F,  124.0F,  118.0F,
+                                       107.0F,  101.0F,  95.0F};
+  static float Nearest(float v) { return static_cast<float>(kIq4Values[Iq4Index(v)]); }
+};
+
+// Index of the E2M1 code (doubled values) nearest to v; a value halfway goes to the smaller one.
+std::size_t Fp4Index(float v) {
+  const float magnitude = std::fabs(v);
+  std::size_t index = 0;
+  for (const float middle : {0.5F, 1.5F, 2.5F, 3.5F, 5.0F, 7.0F, 10.0F}) {
+    index += magnitude > middle ? 1 : 0;
+  }
+  return std::signbit(v) && index > 0 ? index + 8 : index;
+}
+
+struct LevelsFp4 {
+  static float Nearest(float v) { return static_cast<float>(kFp4Values[Fp4Index(v)]); }
+};
+
+// Byte j: element j low, j + 16 high.
+template <class Index>
+void PutNibbles(std::byte* nibbles, Index index) {
+  for (std::size_t j = 0; j < kBlock / 2; ++j) {
+    nibbles[j] = static_cast<std::byte>(index(j) | (index(j + kBlock / 2) << 4U));
+  }
+}
+
+// Runs `encode(values, importance, block)` over the blocks of a row; it returns false where the
+// block's scale does not fit.
+template <class Encode>
+std::size_t OverBlocks(const float* values, const float* importance, std::byte* row, std::size_t k,
+                       std::size_t block_bytes, Encode encode) {
+  const std::size_t bad = FirstNotFinite(values, k);
+  if (bad < k) {
+    return bad;
+  }
+  for (std::size_t at = 0; at < k; at += kBlock, row += block_bytes) {
+    if (!encode(values + at, importance == nullptr ? nullptr : importance + at, row)) {
+      return at + LargestOf(values + at, kBlock);
+    }
+  }
+  return k;
+}
+
+// f16 d by search, then nibbles that `index` names for a value in units of d.
+template <class Levels, class Index>
+bool EncodeSearched(const float* values, const float* importance, std::byte* block, Index index) {
+  const ScaledBlock<kBlock> scaled(values, importance);
+  const std::uint16_t half = scaled.Half(SearchScale<Levels, kBlock>(scaled.x, scaled.w));
+  if (IsInfiniteHalf(half)) {
+    return false;
+  }
+  const float d = scaled.FromHalf(half);
+  const float inverse = d == 0.0F ? 0.0F : 1.0F / d;
+  PutHalfAt(block, half);
+  PutNibbles(block + 2, [&](std::size_t i) { return index(scaled.x[i] * inverse); });
+  return true;
+}
+
+bool EncodeQ8(const float* values, const float* /*importance*/, std::byte* block) {
+  const std::uint16_t half = FloatToHalf(std::fabs(values[LargestOf(values, kBlock)]) / 127.0F);
+  const float d = HalfToFloat(half);
+  PutHalfAt(block, half);
+  for (std::size_t i = 0; i < kBlock; ++i) {
+    const float code = d == 0.0F ? 0.0F : std::rint(values[i] / d);
+    block[2 + i] =
+        static_cast<std::byte>(static_cast<std::int8_t>(std::clamp(code, -127.0F, 127.0F)));
+  }
+  return !IsInfiniteHalf(half);
+}
+
+// The scale is a power of two, so all that could be best are tried: the one that just holds the
+// largest value, and its neighbours.
+bool EncodeMxfp4(const float* values, const float* importance, std::byte* block) {
+  const ScaledBlock<kBlock> scaled(values, importance);
+  if (scaled.magnitude == 0.0F) {
+    std::memset(block, 0, 17);
+    return true;
+  }
+  int exponent = 0;  // magnitude = f * 2^exponent, f in [1/2, 1)
+  std::frexp(scaled.magnitude, &exponent);
+  int best = -128;
+  float best_error = std::numeric_limits<float>::infinity();
+  for (const int down : {3, 2, 4}) {
+    const int power = std::clamp(exponent - down, -128, 125);
+    const float d = std::ldexp(1.0F, power) / scaled.magnitude;
+    const float error = SumsAt<LevelsFp4, kBlock>(scaled.x, scaled.w, 1.0F / d).Error(d);
+    if (error < best_error) {
+      best_error = error;
+      best = power;
+    }
+  }
+  block[0] = static_cast<std::byte>(best + 128);
+  const float inverse = scaled.magnitude / std::ldexp(1.0F, best);
+  PutNibbles(block + 1, [&](std::size_t i) { return Fp4Index(scaled.x[i] * inverse); });
+  return true;
+}
+
+}  // namespace
+
+std::size_t QuantiseQ4_0(const float* values, const float* importance, std::byte* row,
+                         std::size_t k) {
+  const auto encode = [](const float* v, const float* w, std::byte* block) {
+    return EncodeSearched<LevelsQ4>(v, w, block, [](float unit) {
+      return static_cast<std::size_t>(LevelsQ4::Nearest(unit) + 8.0F);
+    });
+  };
+  return OverBlocks(values, importance, row, k, 18, encode);
+}
+
+std::size_t QuantiseQ8_0(const float* values, const float* importance, std::byte* row,
+                         std::size_t k) {
+  return OverBlocks(values, importance, row, k, 34, EncodeQ8);
+}
+
+std::size_t QuantiseIq4Nl(const float* values, const float* importance, std::byte* row,
+                          std::size_t k) {
+  const auto encode = [](const float* v, const float* w, std::byte* block) {
+    return EncodeSearched<LevelsIq4>(v, w, block, Iq4Index);
+  };
+  return OverBlocks(values, importance, row, k, 18, encode);
+}
+
+std::size_t QuantiseMxfp4(const float* values, const float* importance, std::byte* row,
+                          std::size_t k) {
+  return OverBlocks(values, importance, row, k, 17, EncodeMxfp4);
+}
+
+}  // namespace bloomery::kernels
