@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "runtime/base/json.h"
 #include "tests/oracle/compare.h"
@@ -202,6 +203,61 @@ void ExpectInnerValues(const Subject& subject) {
   ExpectRouting(*loaded.seat, golden, "long", observed.layers);
 }
 
+// The half-precision column: rows of hidden states within 2 % of their norm, router logits and
+// weights within 2e-2, the picks equal where the last of them leads the next expert by more than
+// that.
+void ExpectInnerValuesInBand(const Subject& subject, const std::string& prompt) {
+  constexpr double kBand = 2e-2;
+  const Safetensors golden = subject.Golden();
+  const Observed observed = ObservedBy(golden);
+  exec::SeatOptions options = Options(BL_F16);
+  options.observe = observed.names;
+  LoadedSeat loaded = LoadThroughPlugin(subject.model, options);
+  const exec::Seat& seat = *loaded.seat;
+  RunOnce(*loaded.seat, golden.Get(prompt + ".ids").ints);
+  for (int32_t l = 0; prompt == "mid" && l <= observed.layers; ++l) {
+    const std::string name =
+        l == observed.layers ? std::string("hidden") : "layer." + std::to_string(l) + ".in";
+    const GoldenTensor& expected = golden.Get("mid.hidden." + std::to_string(l));
+    const std::span<const float> got = seat.Observe(name).Floats();
+    const auto width = static_cast<size_t>(expected.width());
+    for (size_t row = 0; row < static_cast<size_t>(expected.rows()); ++row) {
+      double norm = 0;
+      double off = 0;
+      for (size_t i = row * width; i < (row + 1) * width; ++i) {
+        norm += std::pow(expected.floats[i], 2);
+        off += std::pow(double{got[i]} - expected.floats[i], 2);
+      }
+      EXPECT_LE(std::sqrt(off), kBand * std::sqrt(norm)) << name << ", row " << row;
+    }
+  }
+  for (int32_t l = 0; l < observed.layers; ++l) {
+    const std::string name = "layer." + std::to_string(l) + ".router";
+    const std::string gate = prompt + ".router.model.layers." + std::to_string(l) + ".mlp.gate.";
+    const GoldenTensor& logits = golden.Get(gate + "0");
+    ExpectNothing(
+        CompareValues(name, seat.Observe(name + ".logits").Floats(), logits.floats, kBand));
+    const GoldenTensor& ids = golden.Get(gate + "2");
+    const auto used = static_cast<size_t>(ids.width());
+    const auto experts = static_cast<size_t>(logits.width());
+    const std::span<const int32_t> got_ids = seat.Observe(name + ".ids").Ints();
+    const std::span<const float> got_weights = seat.Observe(name + ".weights").Floats();
+    for (size_t row = 0; row < static_cast<size_t>(ids.rows()); ++row) {
+      std::vector<float> sorted(
+          logits.floats.begin() + static_cast<ptrdiff_t>(row * experts),
+          logits.floats.begin() + static_cast<ptrdiff_t>((row + 1) * experts));
+      std::sort(sorted.begin(), sorted.end(), std::greater<>());
+      if (sorted[used - 1] - sorted[used] <= kBand) continue;
+      const auto of_row = [&](const auto& values) {
+        return std::span(values.data() + row * used, used);
+      };
+      ExpectNothing(CompareRouting(name + ", row " + std::to_string(row), used, of_row(got_ids),
+                                   of_row(got_weights), of_row(ids.ints),
+                                   of_row(golden.Get(gate + "1").floats), kBand));
+    }
+  }
+}
+
 TEST(MiniQwen3moe, EveryPromptMeetsTheFloat32ColumnInEveryBatchSize) {
   ExpectPromptsExact(Mini(), Options(BL_F32), {1, 3, 64, 512});
 }
@@ -221,6 +277,11 @@ TEST(MiniQwen3moe, EvalRowsMeetTheFloat32Column) {
 TEST(MiniQwen3moe, HalfPrecisionPlanesMeetTheBand) {
   ExpectPromptsInBand(Mini(), Options(BL_F16));
   ExpectEval(Evaluate(Mini(), Options(BL_F16)), Mini().eval_row_band, Mini().eval_mean_band);
+}
+
+TEST(MiniQwen3moe, HiddenStatesAndRoutingMeetTheBandWithHalfPrecisionPlanes) {
+  ExpectInnerValuesInBand(Mini(), "mid");
+  ExpectInnerValuesInBand(Mini(), "long");
 }
 
 TEST(MiniQwen3moe, OneGoldenLogitMovedBy3e4TurnsTheComparisonRed) {
