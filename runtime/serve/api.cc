@@ -179,7 +179,7 @@ std::optional<HttpResponse> Api::Admit(const HttpRequest& request) const {
   return std::nullopt;
 }
 
-void Api::Handle(std::shared_ptr<HttpExchange> exchange) const {
+void Api::Handle(const std::shared_ptr<HttpExchange>& exchange) const {
   const HttpRequest& request = exchange->request();
   exchange->SetHeaders(CorsHeaders(request));
   const std::string path = RoutePath(request).value_or("");

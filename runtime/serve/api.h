@@ -22,7 +22,7 @@ class Api {
 
   // The three callbacks of HttpServer.
   std::optional<HttpResponse> Admit(const HttpRequest& request) const;
-  void Handle(std::shared_ptr<HttpExchange> exchange) const;
+  void Handle(const std::shared_ptr<HttpExchange>& exchange) const;
   HttpResponse Refuse(int status, const std::string& message, const HttpRequest& request) const;
 
   // From now on requests reach the seat, which must outlive the last of them.

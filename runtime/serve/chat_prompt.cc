@@ -11,9 +11,8 @@ namespace {
 
 // Where an image or a file is said to be, for the refusal: the scheme of its URL.
 std::string SchemeOf(const rapidjson::Value& part) {
-  const auto image = part.FindMember("image_url");
-  if (image == part.MemberEnd()) return "";
-  const rapidjson::Value* url = &image->value;
+  if (!part.HasMember("image_url")) return "";
+  const rapidjson::Value* url = &part["image_url"];
   if (url->IsObject()) {
     const auto inner = url->FindMember("url");
     if (inner == url->MemberEnd()) return "";

@@ -7,7 +7,7 @@ namespace bloomery::serve {
 GenerationJob::GenerationJob(std::shared_ptr<HttpExchange> exchange, AnswerOptions answer)
     : exchange_(std::move(exchange)), answer_(std::move(answer)) {}
 
-void GenerationJob::Start(std::shared_ptr<HttpExchange> exchange, engine::Engine& engine,
+void GenerationJob::Start(const std::shared_ptr<HttpExchange>& exchange, engine::Engine& engine,
                           std::vector<engine::GenerateRequest> requests, AnswerOptions answer,
                           const MakeDialect& make_dialect) {
   auto job = std::make_shared<GenerationJob>(exchange, std::move(answer));

@@ -23,7 +23,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
 
   // `requests`: one a prompt, all with the same number of choices. Throws what Engine::Submit
   // throws; then none of them runs.
-  static void Start(std::shared_ptr<HttpExchange> exchange, engine::Engine& engine,
+  static void Start(const std::shared_ptr<HttpExchange>& exchange, engine::Engine& engine,
                     std::vector<engine::GenerateRequest> requests, AnswerOptions answer,
                     const MakeDialect& make_dialect);
 

@@ -463,6 +463,7 @@ void Connection::RefuseRequest(int status, const std::string& message) {
 
 void Connection::Reply(uint64_t serial, HttpResponse response) {
   if (!Current(serial) || state_ != State::kAnswering) return;
+  ReleaseBody();  // before the client can see the answer and send the next
   std::string head = HeadOf(response, false);
   if (!head_only_) head += response.body;
   Queue(std::move(head));
@@ -486,6 +487,7 @@ void Connection::Write(uint64_t serial, std::string bytes) {
 
 void Connection::End(uint64_t serial) {
   if (!Current(serial) || state_ != State::kStreaming) return;
+  ReleaseBody();
   if (chunked_) Queue("0\r\n\r\n");
   Finish();
 }

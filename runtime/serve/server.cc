@@ -31,8 +31,8 @@ Server::Server(const ServeSettings& settings) : Server(settings, OptionsOf(setti
 Server::Server(const ServeSettings& settings, HttpOptions options) : api_(settings) {
   HttpCallbacks callbacks;
   callbacks.admit = [this](const HttpRequest& request) { return api_.Admit(request); };
-  callbacks.handle = [this](std::shared_ptr<HttpExchange> exchange) {
-    api_.Handle(std::move(exchange));
+  callbacks.handle = [this](const std::shared_ptr<HttpExchange>& exchange) {
+    api_.Handle(exchange);
   };
   callbacks.refuse = [this](int status, const std::string& message, const HttpRequest& request) {
     return api_.Refuse(status, message, request);
