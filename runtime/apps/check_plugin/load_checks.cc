@@ -71,19 +71,26 @@ std::map<std::string, std::string> Traces() {
   return traces;
 }
 
+// What `a` holds that `b` lacks or has another value for; the first, or empty.
+std::string FirstOnlyIn(const std::map<std::string, std::string>& a,
+                        const std::map<std::string, std::string>& b) {
+  for (const auto& [what, value] : a) {
+    const auto other = b.find(what);
+    if (other != b.end() && other->second == value) continue;
+    std::string text = what;
+    return text.append(": ").append(value);
+  }
+  return {};
+}
+
 void LeavesNoTrace(const Subject& subject) {
   const auto before = Traces();
   plugin::LoadPlugin(subject.path);
   const auto after = Traces();
-  for (const auto& [what, value] : after) {
-    const auto old = before.find(what);
-    Expect(old != before.end(), "loading made " + what + ": " + value);
-    Expect(old->second == value,
-           "loading changed " + what + " from " + old->second + " to " + value);
-  }
-  for (const auto& [what, value] : before) {
-    Expect(after.contains(what), "loading removed " + what + ": " + value);
-  }
+  const std::string made = FirstOnlyIn(after, before);
+  Expect(made.empty(), "loading made or changed " + made);
+  const std::string removed = FirstOnlyIn(before, after);
+  Expect(removed.empty(), "loading removed " + removed);
 }
 
 void TableIsComplete(const Subject& subject) {

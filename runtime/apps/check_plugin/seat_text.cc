@@ -91,7 +91,9 @@ std::string FirstDifference(const std::string& a, const std::string& b) {
     if (!more_left && !more_right) return {};
     if (!more_left) l = "(nothing)";
     if (!more_right) r = "(nothing)";
-    if (l != r) return "'" + l + "' and '" + r + "'";
+    if (l == r) continue;
+    std::string text = "'";
+    return text.append(l).append("' and '").append(r).append("'");
   }
 }
 
