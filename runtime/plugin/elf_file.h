@@ -17,8 +17,8 @@ struct ElfFile {
 // read.
 ElfFile ReadElf(const std::string& path);
 
-// Reads the headers only and checks that every segment lies inside the file: loading a file that was cut
-// short ends the process with SIGBUS instead of an error. Throws as ReadElf does.
+// Reads the headers only and checks that every segment lies inside the file: loading a file that
+// was cut short ends the process with SIGBUS instead of an error. Throws as ReadElf does.
 void CheckElfIsWhole(const std::string& path);
 
 }  // namespace bloomery::plugin

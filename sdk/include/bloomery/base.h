@@ -1,21 +1,22 @@
 /* Bloomery plugin ABI: the ground every other header stands on.
  *
  * A plugin is a shared object that describes one family of model architectures: its weights, states
- * and graphs, and kernels for operators of its own. The host owns files, memory, threads, streams and
- * clocks. Rules that hold for every declaration in this folder:
+ * and graphs, and kernels for operators of its own. The host owns files, memory, threads, streams
+ * and clocks. Rules that hold for every declaration in this folder:
  *
  *   - Every struct opens with `size`, set by whoever fills it to sizeof(struct) at compile time.
  *     Members are only appended. A reader asks BL_HAS(p, member) before it touches a member that a
  *     peer of an older minor may not have; an absent member means its documented default, or zero.
- *     In an array all items have one size, and a reader steps by the first item's `size`. Four small
- *     structs never grow and carry none: bl_abi, bl_str, bl_segment, bl_plane_type.
+ *     In an array all items have one size, and a reader steps by the first item's `size`. Four
+ * small structs never grow and carry none: bl_abi, bl_str, bl_segment, bl_plane_type.
  *   - A function that fills a struct reads the `size` its caller set and writes nothing beyond it.
  *   - An array of n items may be null where n is 0. `reserved` members are 0.
  *   - Functions return a bl_status; a function that fails has said why through the sink or host it
- *     was given. No exception, exit, abort, longjmp or signal handler may cross or start in a plugin.
+ *     was given. No exception, exit, abort, longjmp or signal handler may cross or start in a
+ * plugin.
  *   - Strings are UTF-8. `const char*` ends at NUL; bl_str may hold any bytes.
- *   - Each function names the thread that may call it: [any], [load] (one thread, while a model loads)
- *     or [task] (a worker of the host's pool, many at once).
+ *   - Each function names the thread that may call it: [any], [load] (one thread, while a model
+ * loads) or [task] (a worker of the host's pool, many at once).
  *   - Pointers handed over live as long as the sentence beside them says.
  *
  * These headers compile as C11 and as C++20. <bloomery/bloomery.hpp> is the comfortable C++ layer.
@@ -30,8 +31,8 @@
 extern "C" {
 #endif
 
-/* The ABI of this SDK. While the major is 0, host and plugin must agree in both numbers; from 1.0 on
- * the majors must be equal and the host's minor at least the plugin's. */
+/* The ABI of this SDK. While the major is 0, host and plugin must agree in both numbers; from 1.0
+ * on the majors must be equal and the host's minor at least the plugin's. */
 #define BL_ABI_MAJOR 0
 #define BL_ABI_MINOR 1
 
@@ -42,8 +43,7 @@ extern "C" {
 #endif
 
 /* Whether *p, as its maker compiled it, holds `member`. */
-#define BL_HAS(p, member) \
-  ((p)->size >= offsetof(__typeof__(*(p)), member) + sizeof((p)->member))
+#define BL_HAS(p, member) ((p)->size >= offsetof(__typeof__(*(p)), member) + sizeof((p)->member))
 
 typedef struct bl_abi {
   uint16_t major;
@@ -104,7 +104,8 @@ enum {
   BL_NVFP4 = 40
 };
 
-/* Where refusals go. [any] `text` is copied before the call returns; one line, no trailing dot needed. */
+/* Where refusals go. [any] `text` is copied before the call returns; one line, no trailing dot
+ * needed. */
 typedef struct bl_sink {
   uint32_t size;
   uint32_t reserved;

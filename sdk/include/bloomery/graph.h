@@ -1,12 +1,12 @@
 /* Building a graph: one generic call, names and attributes.
  *
  * The host calls bl_entry.build once for each program it compiles; the plugin adds nodes to the
- * builder and exports values. Operators are named by string and version; the standard set is described
- * in <bloomery/operators.h>. Row descriptors are implicit inputs of every operator that touches a
- * plane. [load] thread only; handles are meaningless after build returns.
+ * builder and exports values. Operators are named by string and version; the standard set is
+ * described in <bloomery/operators.h>. Row descriptors are implicit inputs of every operator that
+ * touches a plane. [load] thread only; handles are meaningless after build returns.
  *
- * A call that fails has recorded the reason with the builder, and every later call on it fails too, so
- * a build function may check only its last status.
+ * A call that fails has recorded the reason with the builder, and every later call on it fails too,
+ * so a build function may check only its last status.
  */
 #ifndef BLOOMERY_GRAPH_H_
 #define BLOOMERY_GRAPH_H_
@@ -22,8 +22,9 @@ typedef int32_t bl_value; /* a value of the graph being built; 0 is none */
 typedef int32_t bl_attr_type;
 enum { BL_ATTR_I64 = 0, BL_ATTR_F64 = 1, BL_ATTR_STR = 2, BL_ATTR_BOOL = 3 };
 
-/* One attribute: `value` points to `count` values of `type` (int64_t, double, const char*, or uint8_t 0
- * or 1). An unknown key is refused; an absent one has the default of that operator version. */
+/* One attribute: `value` points to `count` values of `type` (int64_t, double, const char*, or
+ * uint8_t 0 or 1). An unknown key is refused; an absent one has the default of that operator
+ * version. */
 typedef struct bl_attr {
   uint32_t size;
   bl_attr_type type;
@@ -73,7 +74,8 @@ typedef struct bl_builder {
   /* Labels what follows as layer l, in ascending order; -1 is "outside the layers". */
   bl_status (*layer)(void* self, int32_t l);
   bl_status (*input)(void* self, bl_row_field field, bl_value* out);
-  /* The shape of seat weight `index`; BL_UNSUPPORTED where it was optional and the file lacks it. */
+  /* The shape of seat weight `index`; BL_UNSUPPORTED where it was optional and the file lacks it.
+   */
   bl_status (*weight)(void* self, uint32_t index, bl_shape* out);
   /* Appends a node; writes its n_outs values. Refused when the operator is unknown, a port does not
    * fit, or the number of outputs differs. */
@@ -86,7 +88,8 @@ typedef struct bl_builder {
   bl_status (*export_value)(void* self, const char* name, bl_value value);
   /* Writes `value` into a ring plane that draft entries read. */
   bl_status (*tap)(void* self, uint32_t plane, bl_value value);
-  /* Records why a build or an expansion gives up by itself; the first reason is kept. May be null. */
+  /* Records why a build or an expansion gives up by itself; the first reason is kept. May be null.
+   */
   void (*fail)(void* self, bl_status status, const char* text);
 } bl_builder;
 

@@ -1,8 +1,9 @@
 /* What a plugin can read of a model's files before and while it describes it.
  *
- * The host has parsed and checked the files; a plugin asks for metadata by key, lists tensors, and may
- * read small ones (scales, tables of a few KiB). It never opens a file and never sees where bytes lie.
- * [load] thread only. Everything a bl_model hands out lives until bl_plugin.destroy returns.
+ * The host has parsed and checked the files; a plugin asks for metadata by key, lists tensors, and
+ * may read small ones (scales, tables of a few KiB). It never opens a file and never sees where
+ * bytes lie. [load] thread only. Everything a bl_model hands out lives until bl_plugin.destroy
+ * returns.
  */
 #ifndef BLOOMERY_MODEL_H_
 #define BLOOMERY_MODEL_H_
@@ -47,7 +48,8 @@ typedef struct bl_kv {
   int64_t i;  /* I64, and U64 where it fits */
   double f;   /* F64, and integers converted */
   bl_str s;   /* STR */
-  bl_kv_kind item_kind; /* ARRAY: kind of every item (U64 also when some items are negative: use i) */
+  bl_kv_kind
+      item_kind; /* ARRAY: kind of every item (U64 also when some items are negative: use i) */
   uint32_t reserved;
   uint64_t count; /* ARRAY: items; read them with bl_model.kv_item */
 } bl_kv;
@@ -69,8 +71,9 @@ typedef struct bl_model {
   uint64_t n_tensors;
   void* self; /* the host's; hand it back as the first argument */
 
-  /* Metadata of the trunk by exact key; a folder's config.json appears as dotted keys. BL_UNSUPPORTED
-   * when the key is absent (not a failure: nothing is said to any sink). Set out->size first. */
+  /* Metadata of the trunk by exact key; a folder's config.json appears as dotted keys.
+   * BL_UNSUPPORTED when the key is absent (not a failure: nothing is said to any sink). Set
+   * out->size first. */
   bl_status (*kv)(void* self, const char* key, bl_kv* out);
   /* Item `i` of an array key. BL_REFUSED past the end. */
   bl_status (*kv_item)(void* self, const char* key, uint64_t i, bl_kv* out);

@@ -1,8 +1,9 @@
 /* Operators and kernels that a plugin brings.
  *
- * A plugin may register operators named "<plugin>.<something>"; standard operators and their kernels are
- * the host's. An operator is a schema plus a definition: either kernels, or an expansion into other
- * operators. An operator that has an expansion is a fused one: where no kernel fits, the host expands it.
+ * A plugin may register operators named "<plugin>.<something>"; standard operators and their
+ * kernels are the host's. An operator is a schema plus a definition: either kernels, or an
+ * expansion into other operators. An operator that has an expansion is a fused one: where no kernel
+ * fits, the host expands it.
  */
 #ifndef BLOOMERY_OP_H_
 #define BLOOMERY_OP_H_
@@ -25,16 +26,16 @@ typedef struct bl_device {
   uint32_t reserved;
 } bl_device;
 
-/* What a kernel promises about bits: EXACT keeps place, rows and prompt; ROW_STABLE keeps rows; BAND
- * keeps neither and is listed in /props. */
+/* What a kernel promises about bits: EXACT keeps place, rows and prompt; ROW_STABLE keeps rows;
+ * BAND keeps neither and is listed in /props. */
 typedef int32_t bl_numeric_class;
 enum { BL_EXACT = 0, BL_ROW_STABLE = 1, BL_BAND = 2 };
 
 typedef int32_t bl_access;
 enum { BL_READ = 1, BL_WRITE = 2, BL_READ_WRITE = 3 };
 
-/* What a kernel is called with. Rows of the last axis past *rows->live are padding: a kernel leaves them
- * alone, in values and in planes. */
+/* What a kernel is called with. Rows of the last axis past *rows->live are padding: a kernel leaves
+ * them alone, in values and in planes. */
 typedef struct bl_args {
   uint32_t size;
   uint32_t n_in;
@@ -76,14 +77,16 @@ typedef struct bl_kernel {
   int32_t (*supports)(const bl_args* args);
   /* [load] Null means none. */
   bl_status (*workspace)(const bl_args* args, bl_workspace* out);
-  /* [load] Once a device, before the first launch: load functions, set attributes, self-test. May be null. */
+  /* [load] Once a device, before the first launch: load functions, set attributes, self-test. May
+   * be null. */
   bl_status (*prepare)(const bl_device* device, const bl_sink* sink);
-  /* [load, pass] CUDA: enqueue on `stream` (a cudaStream_t), no default-stream work, no synchronisation. */
+  /* [load, pass] CUDA: enqueue on `stream` (a cudaStream_t), no default-stream work, no
+   * synchronisation. */
   bl_status (*launch)(const bl_args* args, void* stream);
   /* [pass] CPU: how many independent pieces of work there are now. */
   int32_t (*tasks)(const bl_args* args);
-  /* [task] CPU: does piece `task`; no barriers, no locks, no allocation; bits do not depend on which
-   * worker runs it or on how many there are. */
+  /* [task] CPU: does piece `task`; no barriers, no locks, no allocation; bits do not depend on
+   * which worker runs it or on how many there are. */
   bl_status (*run)(const bl_args* args, int32_t task);
 } bl_kernel;
 
@@ -131,7 +134,8 @@ typedef struct bl_op {
   uint32_t n_kernels;
   bl_status (*infer)(const bl_infer* call); /* [load] */
   /* [load] Writes the same outputs with other operators; null where there is no expansion. */
-  bl_status (*expand)(const bl_builder* builder, const bl_node* node, bl_value* outs, uint32_t n_outs);
+  bl_status (*expand)(const bl_builder* builder, const bl_node* node, bl_value* outs,
+                      uint32_t n_outs);
   const bl_kernel* kernels;
 } bl_op;
 

@@ -1,3 +1,4 @@
+/* clang-format off: a table */
 /* The standard operators, version by version: ports, attributes, defaults.
  *
  * Notation: [a, b, rows] lists ne[0], ne[1], … ; `rows` is the axis of the value's domain. Values are f32
@@ -32,6 +33,7 @@
  * select_rows/1    in: x [w, rows]  attr: domain str = "logit_rows"   out: [w, logit rows]
  * head/1           in: x [k, rows]  weight: [k, vocabulary]   out: [vocabulary, rows]
  */
+/* clang-format on */
 #ifndef BLOOMERY_OPERATORS_H_
 #define BLOOMERY_OPERATORS_H_
 

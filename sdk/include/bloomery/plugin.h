@@ -3,8 +3,8 @@
  *   BL_EXPORT const bl_plugin bloomery_plugin = { sizeof(bl_plugin), … };
  *
  * Loading a plugin touches no device, file or environment variable. Life cycle, all on the [load]
- * thread: probe (any number of times, on any model) → create → describe → builds, prepares → destroy.
- * Two instances may live at once. The library stays loaded until the process ends.
+ * thread: probe (any number of times, on any model) → create → describe → builds, prepares →
+ * destroy. Two instances may live at once. The library stays loaded until the process ends.
  */
 #ifndef BLOOMERY_PLUGIN_H_
 #define BLOOMERY_PLUGIN_H_
@@ -31,13 +31,15 @@ typedef struct bl_host {
   void (*fail)(void* self, bl_status status, const char* text);
   /* Of long work in create or describe; done and total in the same unit. */
   void (*progress)(void* self, const char* what, uint64_t done, uint64_t total);
-  /* Counted memory: aligned to `align` (a power of two, at most 4096), null when the budget is spent. */
+  /* Counted memory: aligned to `align` (a power of two, at most 4096), null when the budget is
+   * spent. */
   void* (*alloc)(void* self, uint64_t bytes, uint64_t align);
   /* Null is allowed. What is left at destroy is freed by the host, and logged. */
   void (*free)(void* self, void* p);
-  /* Runs fn(context, 0 … n-1) on the host's pool and returns when all are done: BL_OK, or the status of
-   * one that failed. */
-  bl_status (*parallel_for)(void* self, int32_t n, bl_status (*fn)(void* context, int32_t i), void* context);
+  /* Runs fn(context, 0 … n-1) on the host's pool and returns when all are done: BL_OK, or the
+   * status of one that failed. */
+  bl_status (*parallel_for)(void* self, int32_t n, bl_status (*fn)(void* context, int32_t i),
+                            void* context);
 } bl_host;
 
 typedef struct bl_plane_type {
@@ -75,14 +77,16 @@ typedef struct bl_plugin {
   const char* version; /* "1.2.3" */
   /* An extension of the plugin by versioned id, or null; any id may be asked. [any] */
   const void* (*get_extension)(const char* id);
-  /* Whether this plugin serves the model. BL_OK with *out filled, or BL_REFUSED with the reason in the
-   * sink. Reads metadata only. */
+  /* Whether this plugin serves the model. BL_OK with *out filled, or BL_REFUSED with the reason in
+   * the sink. Reads metadata only. */
   bl_status (*probe)(const bl_model* model, const bl_sink* sink, bl_claim* out);
   /* `host`, `model` and `params` live until destroy returns. On failure *out stays null. */
-  bl_status (*create)(const bl_host* host, const bl_model* model, const bl_params* params, bl_instance** out);
+  bl_status (*create)(const bl_host* host, const bl_model* model, const bl_params* params,
+                      bl_instance** out);
   /* The same pointer and content on every call. */
   bl_status (*describe)(bl_instance* instance, const bl_seat** out);
-  /* Every instance once, in any order; entries, tables and transforms of it are not called again. */
+  /* Every instance once, in any order; entries, tables and transforms of it are not called again.
+   */
   void (*destroy)(bl_instance* instance);
 } bl_plugin;
 

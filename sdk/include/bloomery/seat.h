@@ -1,8 +1,8 @@
 /* A seat's description: weights with roles and sources, banks, tables, planes, entries, operators.
  *
- * `describe` returns one bl_seat; the host checks every line of it against the files and refuses by name
- * what does not fit: a missing tensor, a wrong shape, a tensor in the file that nothing claims. All
- * pointers live until bl_plugin.destroy.
+ * `describe` returns one bl_seat; the host checks every line of it against the files and refuses by
+ * name what does not fit: a missing tensor, a wrong shape, a tensor in the file that nothing
+ * claims. All pointers live until bl_plugin.destroy.
  */
 #ifndef BLOOMERY_SEAT_H_
 #define BLOOMERY_SEAT_H_
@@ -33,11 +33,12 @@ enum { BL_OWNER_MAIN = 0, BL_OWNER_DRAFT = 1, BL_OWNER_ENCODER = 2, BL_OWNER_TAS
 
 enum {
   BL_WEIGHT_OPTIONAL = 1, /* may be absent from the file */
-  BL_WEIGHT_IGNORED = 2,  /* known, and not read (its pattern may hold {l}; `layer` -1 means every layer) */
-  BL_WEIGHT_ALIAS = 4     /* another name of a tensor that an earlier weight claims (tied head) */
+  BL_WEIGHT_IGNORED =
+      2, /* known, and not read (its pattern may hold {l}; `layer` -1 means every layer) */
+  BL_WEIGHT_ALIAS = 4 /* another name of a tensor that an earlier weight claims (tied head) */
 };
-/* Each row of a tensor belongs to one weight that is no alias; a tensor that no weight claims and no
- * ignored pattern matches is refused. */
+/* Each row of a tensor belongs to one weight that is no alias; a tensor that no weight claims and
+ * no ignored pattern matches is refused. */
 
 /* How a source's bytes become (part of) the weight. */
 typedef int32_t bl_verb;
@@ -63,7 +64,8 @@ typedef struct bl_source {
   uint64_t rows;
   uint64_t arg;
   /* [load] CALLBACK: `in` f32 values of the tensor → `out` f32 values of the weight. */
-  bl_status (*transform)(bl_instance* instance, const float* in, uint64_t n_in, float* out, uint64_t n_out);
+  bl_status (*transform)(bl_instance* instance, const float* in, uint64_t n_in, float* out,
+                         uint64_t n_out);
 } bl_source;
 
 typedef int32_t bl_bank_part;
@@ -86,7 +88,7 @@ typedef struct bl_weight {
   bl_owner owner;
   int32_t layer; /* -1: outside the layers */
   uint32_t n_dims;
-  uint64_t ne[4]; /* shape that the sources must give; 0 leaves a dim unchecked */
+  uint64_t ne[4];           /* shape that the sources must give; 0 leaves a dim unchecked */
   const bl_source* sources; /* null: the tensor named by `pattern`, whole */
   uint32_t n_sources;
   int32_t bank; /* index into bl_seat.banks, or -1 */
@@ -127,8 +129,8 @@ typedef struct bl_table {
   uint32_t ids_per_row;
   bl_id_origin id_origin;
   /* [any] `history` are the slot's tokens up to and with the row, oldest first. */
-  bl_status (*row_ids)(bl_instance* instance, const int32_t* history, const int32_t* classes, uint64_t n,
-                       uint64_t* ids);
+  bl_status (*row_ids)(bl_instance* instance, const int32_t* history, const int32_t* classes,
+                       uint64_t n, uint64_t* ids);
 } bl_table;
 
 typedef int32_t bl_plane_rule;
@@ -160,8 +162,8 @@ typedef struct bl_plane {
   int32_t layer;
   bl_plane_rule rule;
   bl_plane_class plane_class;
-  uint64_t window; /* ring: rows */
-  uint64_t width;  /* values of a row, or of a lane */
+  uint64_t window;               /* ring: rows */
+  uint64_t width;                /* values of a row, or of a lane */
   const bl_dtype* types_allowed; /* first is the default where no flag speaks for the class */
   uint32_t n_types;
   uint32_t lanes; /* fixed: lanes a slot needs; the host may give more */

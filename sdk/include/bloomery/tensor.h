@@ -1,9 +1,9 @@
 /* Values, rows and planes as kernels see them.
  *
- * A *value* is f32 (or i32) in meaning; lowering picks the encoding that its consumers accept. Its last
- * axis names a *domain*: which rows it holds, how many of them live. A *plane* is state that a seat's
- * slots carry between passes. A *row* is one token position of one slot.
- * All pointers here live for one call unless said otherwise.
+ * A *value* is f32 (or i32) in meaning; lowering picks the encoding that its consumers accept. Its
+ * last axis names a *domain*: which rows it holds, how many of them live. A *plane* is state that a
+ * seat's slots carry between passes. A *row* is one token position of one slot. All pointers here
+ * live for one call unless said otherwise.
  */
 #ifndef BLOOMERY_TENSOR_H_
 #define BLOOMERY_TENSOR_H_
@@ -14,10 +14,10 @@
 extern "C" {
 #endif
 
-/* Encodings of a value. INT8 forms are the activation codes of the numeric rule (docs/design.md): one
- * f32 scale for each group of 256 or 32 values, and the sum of every 16 codes. The three parts of the
- * first row are at data, aux[0] and aux[1]; those of row r are r · nb[1] bytes further on. This version
- * gives them to the host's own kernels only. */
+/* Encodings of a value. INT8 forms are the activation codes of the numeric rule (docs/design.md):
+ * one f32 scale for each group of 256 or 32 values, and the sum of every 16 codes. The three parts
+ * of the first row are at data, aux[0] and aux[1]; those of row r are r · nb[1] bytes further on.
+ * This version gives them to the host's own kernels only. */
 typedef int32_t bl_encoding;
 enum {
   BL_ENC_F32 = 0,
@@ -58,8 +58,8 @@ typedef struct bl_tensor {
   bl_layout layout;
   int32_t domain; /* bl_domain_kind of the last axis */
   uint32_t ndim;
-  int64_t ne[4]; /* ne[0] contiguous; ne[ndim-1] is the domain's capacity where domain is not NONE */
-  int64_t nb[4]; /* bytes between neighbours along each axis; nb[0] is a block's bytes for block types */
+  int64_t ne[4]; /* ne[0] contiguous; ne[ndim-1] is the domain's capacity unless it is NONE */
+  int64_t nb[4]; /* bytes between neighbours along each axis; for block types nb[0] is a block's */
   void* data;
   void* aux[2];
 } bl_tensor;
@@ -67,7 +67,7 @@ typedef struct bl_tensor {
 /* Rows of a slot that belong together in a pass. */
 typedef struct bl_segment {
   int32_t slot;
-  int32_t row0;   /* first row in the pass */
+  int32_t row0; /* first row in the pass */
   int32_t rows;
   int32_t index0; /* index of the first row in its slot */
 } bl_segment;
@@ -94,12 +94,12 @@ typedef struct bl_rows {
 
 /* A plane through its block table. Row `index` of `slot` lies in block
  * blocks[slot * blocks_per_slot + index / block_rows] at index % block_rows; read it with
- * bl_plane_row(). In append planes block_rows divides by 128, so a window of 128 rows at an absolute
- * position never crosses a block. */
+ * bl_plane_row(). In append planes block_rows divides by 128, so a window of 128 rows at an
+ * absolute position never crosses a block. */
 typedef struct bl_plane_view {
   uint32_t size;
-  bl_dtype type;  /* BL_F32, BL_F16, BL_Q8_0 … */
-  int64_t width;  /* values of a row */
+  bl_dtype type; /* BL_F32, BL_F16, BL_Q8_0 … */
+  int64_t width; /* values of a row */
   int64_t row_bytes;
   void* data;
   const int32_t* blocks; /* [slots][blocks_per_slot] */
