@@ -95,7 +95,7 @@ void UnpackMxfp4(const std::byte* block, IntegerBlock* out) {
 void UnpackNvfp4(const std::byte* block, IntegerBlock* out) {
   out->d = out->m = 0.0F;
   for (std::size_t part = 0; part < 4; ++part) {
-    out->pair_scales[part] = NvScale(ByteAt(block, part));
+    out->pair_scales[part] = kNvScales[ByteAt(block, part)];
     out->scales[part] = 1;
     out->mins[part] = 0;
     for (std::size_t i = 0; i < 16; ++i) {

@@ -32,6 +32,35 @@ constexpr std::array<std::uint64_t, 256> MakeSignMasks() {
   return masks;
 }
 
+constexpr std::array<std::uint64_t, 128> MakeEvenSignMasks() {
+  std::array<std::uint64_t, 128> masks{};
+  for (unsigned s = 0; s < 128; ++s) {
+    masks[s] = MakeSignMasks()[EvenSigns(s)];
+  }
+  return masks;
+}
+
+constexpr float NvScale(std::uint8_t code) {
+  if (code == 0 || code == 0x7F) {
+    return 0.0F;
+  }
+  const unsigned exponent = (code >> 3U) & 15U;
+  const auto mantissa = static_cast<float>(code & 7U);
+  if (exponent == 0) {
+    return mantissa * 0x1p-10F;
+  }
+  // (1 + mantissa/8) * 2^(exponent-7) / 2, as (8 + mantissa) * 2^(exponent-11)
+  return (8.0F + mantissa) * std::bit_cast<float>((exponent + 127U - 11U) << 23U);
+}
+
+constexpr std::array<float, 256> MakeNvScales() {
+  std::array<float, 256> scales{};
+  for (unsigned code = 0; code < 256; ++code) {
+    scales[code] = NvScale(static_cast<std::uint8_t>(code));
+  }
+  return scales;
+}
+
 }  // namespace
 
 constexpr std::array<std::uint64_t, 256> kIq2XxsGrid =
@@ -47,18 +76,7 @@ constexpr std::array<std::uint32_t, 512> kIq3SGrid =
 constexpr std::array<std::uint64_t, 2048> kIq1Grid =
     Expand<std::uint64_t, 2>(kIq1SPacked, kIq1SLevels, 8);
 constexpr std::array<std::uint64_t, 256> kSignMasks = MakeSignMasks();
-
-float NvScale(std::uint8_t code) {
-  if (code == 0 || code == 0x7F) {
-    return 0.0F;
-  }
-  const unsigned exponent = (code >> 3U) & 15U;
-  const auto mantissa = static_cast<float>(code & 7U);
-  if (exponent == 0) {
-    return mantissa * 0x1p-10F;
-  }
-  // (1 + mantissa/8) * 2^(exponent-7) / 2, as (8 + mantissa) * 2^(exponent-11)
-  return (8.0F + mantissa) * std::bit_cast<float>((exponent + 127U - 11U) << 23U);
-}
+constexpr std::array<std::uint64_t, 128> kEvenSignMasks = MakeEvenSignMasks();
+constexpr std::array<float, 256> kNvScales = MakeNvScales();
 
 }  // namespace bloomery::kernels

@@ -15,6 +15,7 @@ extern const std::array<std::uint32_t, 512> kIq3SGrid;    // 4 magnitudes
 extern const std::array<std::uint64_t, 2048> kIq1Grid;    // 8 signed codes, each 8 times its value
 // Byte i of entry s is 0xFF where bit i of s is set: a sign mask.
 extern const std::array<std::uint64_t, 256> kSignMasks;
+extern const std::array<std::uint64_t, 128> kEvenSignMasks;  // of EvenSigns(index)
 
 // IQ4_NL and IQ4_XS: the value of a nibble. MXFP4 and NVFP4: twice the E2M1 value.
 inline constexpr std::array<std::int8_t, 16> kIq4Values = {
@@ -28,7 +29,7 @@ constexpr unsigned EvenSigns(unsigned index) {
   return index | (((0x6996U >> (folded & 15U)) & 1U) << 7U);
 }
 
-// UE4M3 as NVFP4 uses it: half of the value, so that it goes with doubled codes.
-float NvScale(std::uint8_t code);
+// UE4M3 as NVFP4 uses it, by code: half of the value, so that it goes with doubled codes.
+extern const std::array<float, 256> kNvScales;
 
 }  // namespace bloomery::kernels

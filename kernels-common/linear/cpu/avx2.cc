@@ -1,7 +1,7 @@
 // AVX2 kernels of Linear.
 //
-// Integer formats: a product of 32 codes is one maddubs (unsigned weight code times signed
-// activation code, pairs to int16) and one madd with the sub-block scale (to int32), exact
+// Integer formats: a product of 32 codes is one maddubs (unsigned weight code, or magnitude, times
+// signed activation code, pairs to int16) and one madd with the sub-block scale (to int32), exact
 // throughout. Eight (weight row, activation row) pairs are reduced together by one integer
 // transpose, so N4 and N5 run on eight lanes. Few activation rows: eight weight rows times one,
 // straight from the file's bytes. More: eight weight rows are unpacked once to scratch and meet all
@@ -9,13 +9,15 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
-#include <cstring>
+#include <span>
 
 #include "kernels-common/cpu/lanes_avx2.h"
 #include "kernels-common/linear/cpu/float_impl.h"
 #include "kernels-common/linear/cpu/isa_entries.h"
 #include "kernels-common/linear/cpu/scratch.h"
+#include "kernels-common/linear/cpu/unpack_avx2.h"
 
 namespace bloomery::kernels::cpu::avx2 {
 namespace {
@@ -36,24 +38,24 @@ Column ColumnOf(const LinearArgs& args, std::size_t r) {
   return {args.quantised.codes(row), args.quantised.sums(row), args.quantised.scales(row)};
 }
 
-__m256i LoadInt(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
-
 void StoreInt(void* p, __m256i a) { _mm256_store_si256(static_cast<__m256i*>(p), a); }
 
-float HalfAt(const std::byte* p) {
-  std::uint16_t half = 0;
-  std::memcpy(&half, p, 2);
-  return _cvtsh_ss(half);
-}
-
-// Lane i = the sum of the eight words of v[i].
-__m256i ReduceWords(const __m256i* v) {
+// Lane i of *first = the sum of words 0-3 of v[i], of *second that of words 4-7.
+void ReduceHalves(const __m256i* v, __m256i* first, __m256i* second) {
   const __m256i s0123 =
       _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
   const __m256i s4567 =
       _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
-  return _mm256_add_epi32(_mm256_permute2x128_si256(s0123, s4567, 0x20),
-                          _mm256_permute2x128_si256(s0123, s4567, 0x31));
+  *first = _mm256_permute2x128_si256(s0123, s4567, 0x20);
+  *second = _mm256_permute2x128_si256(s0123, s4567, 0x31);
+}
+
+// Lane i = the sum of the eight words of v[i].
+__m256i ReduceWords(const __m256i* v) {
+  __m256i first;
+  __m256i second;
+  ReduceHalves(v, &first, &second);
+  return _mm256_add_epi32(first, second);
 }
 
 __m256 ToFloats(__m256i words) { return _mm256_cvtepi32_ps(words); }
@@ -68,16 +70,7 @@ __m256 GroupScales(const Column* columns, std::size_t group) {
   return _mm256_set_m128(four, four);
 }
 
-// ---- Formats of 256: unsigned codes, 16-bit sub-block factors.
-
-// Step of 256 unpacked. `scales` holds the factors of vectors 0..7 of 32 codes: word j of the low
-// half for the first 16 codes of vector j, word j of the high half for the others. `side` goes with
-// QuantisedRows::sums: the mins, or what takes the offset of unsigned codes back out of I.
-struct KStep {
-  __m256i codes[8];
-  __m256i scales;
-  __m256i side;
-};
+// ---- Formats of 256: 16-bit sub-block factors.
 
 struct alignas(64) KStored {
   std::uint8_t codes[256];
@@ -88,79 +81,25 @@ struct alignas(64) KStored {
 };
 static_assert(sizeof(KStored) <= kTileStepBytes);
 
-struct FormatQ4K {
-  static constexpr std::size_t kBytes = 144;
-  static constexpr bool kMins = true;
-  static float D(const std::byte* block) { return HalfAt(block); }
-  static float M(const std::byte* block) { return -HalfAt(block + 2); }
-  static KStep Unpack(const std::byte* block) {
-    KStep step;
-    const __m256i low = _mm256_set1_epi8(15);
-    for (std::size_t i = 0; i < 4; ++i) {
-      const __m256i bytes = LoadInt(block + 16 + 32 * i);
-      step.codes[2 * i] = _mm256_and_si256(bytes, low);
-      step.codes[2 * i + 1] = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), low);
-    }
-    // Twelve bytes as three words: entries 0-3 are six low bits; entries 4-7 take nibbles of the
-    // last word and the two top bits of the others.
-    std::uint32_t words[3];
-    std::memcpy(words, block + 4, 12);
-    const std::uint32_t scales_low = words[0] & 0x3F3F3F3FU;
-    const std::uint32_t mins_low = words[1] & 0x3F3F3F3FU;
-    const std::uint32_t scales_high =
-        (words[2] & 0x0F0F0F0FU) | (((words[0] >> 6U) & 0x03030303U) << 4U);
-    const std::uint32_t mins_high =
-        ((words[2] >> 4U) & 0x0F0F0F0FU) | (((words[1] >> 6U) & 0x03030303U) << 4U);
-    const __m128i scales = _mm_cvtepu8_epi16(
-        _mm_setr_epi32(static_cast<int>(scales_low), static_cast<int>(scales_high), 0, 0));
-    const __m128i mins = _mm_cvtepu8_epi16(
-        _mm_setr_epi32(static_cast<int>(mins_low), static_cast<int>(mins_high), 0, 0));
-    step.scales = _mm256_set_m128i(scales, scales);
-    step.side = _mm256_set_m128i(_mm_unpackhi_epi16(mins, mins), _mm_unpacklo_epi16(mins, mins));
-    return step;
-  }
-};
-
-struct FormatQ6K {
-  static constexpr std::size_t kBytes = 210;
-  static constexpr bool kMins = false;
-  static float D(const std::byte* block) { return HalfAt(block + 208); }
-  static float M(const std::byte* /*block*/) { return 0.0F; }
-  static KStep Unpack(const std::byte* block) {
-    KStep step;
-    const __m256i low = _mm256_set1_epi8(15);
-    const __m256i pair = _mm256_set1_epi8(0x30);
-    for (std::size_t half = 0; half < 2; ++half) {
-      const __m256i a = LoadInt(block + 64 * half);
-      const __m256i b = LoadInt(block + 64 * half + 32);
-      const __m256i high = LoadInt(block + 128 + 32 * half);
-      __m256i* codes = step.codes + 4 * half;
-      codes[0] = _mm256_or_si256(_mm256_and_si256(a, low),
-                                 _mm256_and_si256(_mm256_slli_epi16(high, 4), pair));
-      codes[1] = _mm256_or_si256(_mm256_and_si256(b, low),
-                                 _mm256_and_si256(_mm256_slli_epi16(high, 2), pair));
-      codes[2] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(a, 4), low),
-                                 _mm256_and_si256(high, pair));
-      codes[3] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(b, 4), low),
-                                 _mm256_and_si256(_mm256_srli_epi16(high, 2), pair));
-    }
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192));
-    const __m128i split = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-    step.scales = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(bytes, split));
-    // Codes lie 32 above their value: I = sum(s*u*q) - 32*sum(s*q).
-    step.side =
-        _mm256_slli_epi16(_mm256_sub_epi16(_mm256_setzero_si256(), _mm256_cvtepi8_epi16(bytes)), 5);
-    return step;
-  }
-};
-
 // Shuffles that put word j of each half everywhere in that half.
 __m256i WordMask(int j) {
   return _mm256_set1_epi16(static_cast<std::int16_t>((2 * j + 1) << 8 | (2 * j)));
 }
 
-__m256i Product(__m256i codes, __m256i q, __m256i scale) {
-  return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, q), scale);
+// Products of 32 codes in pairs of int16. Unsigned codes reach 63; signed ones go in by magnitude,
+// and q takes their sign: 128*127*2 fits int16.
+template <bool kSigned>
+__m256i Pairs(__m256i codes, __m256i magnitude, __m256i q) {
+  if constexpr (kSigned) {
+    return _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(q, codes));
+  } else {
+    return _mm256_maddubs_epi16(codes, q);
+  }
+}
+
+template <bool kSigned>
+__m256i Magnitude(__m256i codes) {
+  return kSigned ? _mm256_abs_epi8(codes) : codes;
 }
 
 // N4 on eight lanes.
@@ -191,7 +130,9 @@ __m256 KDot8(const std::byte* const* w, const Column& column, std::size_t steps)
       __m256i product = Format::kMins ? _mm256_setzero_si256() : sides[i];
       for (int j = 0; j < 8; ++j) {
         const __m256i scale = _mm256_shuffle_epi8(unpacked.scales, WordMask(j));
-        product = _mm256_add_epi32(product, Product(unpacked.codes[j], LoadInt(q + 32 * j), scale));
+        const __m256i pairs = Pairs<Format::kSigned>(
+            unpacked.codes[j], Magnitude<Format::kSigned>(unpacked.codes[j]), LoadInt(q + 32 * j));
+        product = _mm256_add_epi32(product, _mm256_madd_epi16(pairs, scale));
       }
       products[i] = product;
       d[i] = Format::D(block);
@@ -231,12 +172,16 @@ __m256 KTile(const KStored* w0, const KStored* w1, const Column* columns, std::s
     for (std::size_t j = 0; j < 8; ++j, mask = _mm256_add_epi8(mask, next)) {
       const __m256i codes0 = LoadInt(w0->codes + 32 * j);
       const __m256i codes1 = LoadInt(w1->codes + 32 * j);
+      const __m256i magnitude0 = Magnitude<Format::kSigned>(codes0);
+      const __m256i magnitude1 = Magnitude<Format::kSigned>(codes1);
       const __m256i scale0 = _mm256_shuffle_epi8(scales0, mask);
       const __m256i scale1 = _mm256_shuffle_epi8(scales1, mask);
       for (std::size_t c = 0; c < kTileColumns; ++c) {
         const __m256i q = LoadInt(columns[c].codes + at + 32 * j);
-        products[c] = _mm256_add_epi32(products[c], Product(codes0, q, scale0));
-        products[4 + c] = _mm256_add_epi32(products[4 + c], Product(codes1, q, scale1));
+        const __m256i pairs0 = Pairs<Format::kSigned>(codes0, magnitude0, q);
+        const __m256i pairs1 = Pairs<Format::kSigned>(codes1, magnitude1, q);
+        products[c] = _mm256_add_epi32(products[c], _mm256_madd_epi16(pairs0, scale0));
+        products[4 + c] = _mm256_add_epi32(products[4 + c], _mm256_madd_epi16(pairs1, scale1));
       }
     }
     const __m256i mins = Format::kMins ? ReduceWords(sides) : _mm256_setzero_si256();
@@ -270,42 +215,63 @@ struct KKernels {
   }
 };
 
-// ---- Q8_0: signed codes, one scale per 32, promoted per 32.
+// ---- Formats of 32 and 64: signed codes, promoted per 32.
 
-constexpr std::size_t kBytesQ8 = 34;
-
-struct alignas(64) Q8Stored {
+struct alignas(64) SmallStored {
   std::int8_t codes[256];
   float d[8];
+  float m[8];
 };
-static_assert(sizeof(Q8Stored) <= kTileStepBytes);
+static_assert(sizeof(SmallStored) <= kTileStepBytes);
 
-// Signed times signed: |w| times q with the sign of w. 128*127*2 fits int16.
-__m256i SignedProduct(__m256i w, __m256i magnitude, __m256i q) {
-  const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(q, w));
-  return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+// Sums of the 32 codes of span b, as the format's u needs them.
+float SpanSum(const Column& column, std::size_t b) {
+  return static_cast<float>(column.sums[2 * b] + column.sums[2 * b + 1]);
 }
 
-struct Q8Kernels {
-  using Stored = Q8Stored;
+// Products of 32 codes as eight words, those of the first 16 codes in the low half.
+__m256i SmallProduct(__m256i codes, __m256i magnitude, __m256i q) {
+  return _mm256_madd_epi16(Pairs<true>(codes, magnitude, q), _mm256_set1_epi16(1));
+}
+
+// N4 on eight lanes; `sums` is looked at where there are mins.
+template <BlockForm kForm>
+__m256 SmallValues(const __m256i* products, __m256 d, __m256 m, __m256 sums) {
+  if constexpr (kForm == BlockForm::kPairScales) {
+    __m256i first;
+    __m256i second;
+    ReduceHalves(products, &first, &second);
+    return _mm256_fmadd_ps(m, ToFloats(second), _mm256_mul_ps(d, ToFloats(first)));
+  } else {
+    const __m256 product = ToFloats(ReduceWords(products));
+    return kForm == BlockForm::kScale ? _mm256_mul_ps(d, product)
+                                      : _mm256_fmadd_ps(d, product, _mm256_mul_ps(m, sums));
+  }
+}
+
+template <class Format>
+struct SmallKernels {
+  using Stored = SmallStored;
 
   static __m256 Dot8(const std::byte* const* w, const Column& column, std::size_t k) {
     __m256 y = _mm256_setzero_ps();
     __m256 t = _mm256_setzero_ps();
-    const std::size_t blocks = k / 32;
-    for (std::size_t b = 0; b < blocks; ++b) {
+    const std::size_t spans = k / 32;
+    for (std::size_t b = 0; b < spans; ++b) {
       __m256i products[8];
       alignas(32) float d[8];
+      alignas(32) float m[8];
       const __m256i q = LoadInt(column.codes + 32 * b);
       for (std::size_t i = 0; i < 8; ++i) {
-        const std::byte* block = w[i] + b * kBytesQ8;
-        const __m256i codes = LoadInt(block + 2);
-        products[i] = SignedProduct(codes, _mm256_abs_epi8(codes), q);
-        d[i] = HalfAt(block);
+        const SmallSpan span = Format::Unpack(w[i], b);
+        products[i] = SmallProduct(span.codes, _mm256_abs_epi8(span.codes), q);
+        d[i] = span.d;
+        m[i] = span.m;
       }
-      const __m256 u = _mm256_mul_ps(_mm256_load_ps(d), ToFloats(ReduceWords(products)));
+      const __m256 u = SmallValues<Format::kForm>(products, _mm256_load_ps(d), _mm256_load_ps(m),
+                                                  _mm256_set1_ps(SpanSum(column, b)));
       t = _mm256_fmadd_ps(_mm256_set1_ps(column.scales[b]), u, t);
-      if (b % 8 == 7 || b + 1 == blocks) {
+      if (b % 8 == 7 || b + 1 == spans) {
         y = _mm256_add_ps(y, t);
         t = _mm256_setzero_ps();
       }
@@ -315,10 +281,10 @@ struct Q8Kernels {
 
   static __m256 Tile(const Stored* w0, const Stored* w1, const Column* columns, std::size_t k) {
     __m256 y = _mm256_setzero_ps();
-    const std::size_t blocks = k / 32;
-    for (std::size_t first = 0; first < blocks; first += 8, ++w0, ++w1) {
+    const std::size_t spans = k / 32;
+    for (std::size_t first = 0; first < spans; first += 8, ++w0, ++w1) {
       __m256 t = _mm256_setzero_ps();
-      const std::size_t count = std::min<std::size_t>(8, blocks - first);
+      const std::size_t count = std::min<std::size_t>(8, spans - first);
       for (std::size_t b = 0; b < count; ++b) {
         const __m256i codes0 = LoadInt(w0->codes + 32 * b);
         const __m256i codes1 = LoadInt(w1->codes + 32 * b);
@@ -327,11 +293,18 @@ struct Q8Kernels {
         __m256i products[8];
         for (std::size_t c = 0; c < kTileColumns; ++c) {
           const __m256i q = LoadInt(columns[c].codes + 32 * (first + b));
-          products[c] = SignedProduct(codes0, magnitude0, q);
-          products[4 + c] = SignedProduct(codes1, magnitude1, q);
+          products[c] = SmallProduct(codes0, magnitude0, q);
+          products[4 + c] = SmallProduct(codes1, magnitude1, q);
         }
-        const __m256 u =
-            _mm256_mul_ps(TwoByFour(w0->d[b], w1->d[b]), ToFloats(ReduceWords(products)));
+        __m256 sums = _mm256_setzero_ps();
+        if constexpr (Format::kForm == BlockForm::kScaleMin) {
+          const __m128 four =
+              _mm_setr_ps(SpanSum(columns[0], first + b), SpanSum(columns[1], first + b),
+                          SpanSum(columns[2], first + b), SpanSum(columns[3], first + b));
+          sums = _mm256_set_m128(four, four);
+        }
+        const __m256 u = SmallValues<Format::kForm>(products, TwoByFour(w0->d[b], w1->d[b]),
+                                                    TwoByFour(w0->m[b], w1->m[b]), sums);
         t = _mm256_fmadd_ps(GroupScales(columns, first + b), u, t);
       }
       y = _mm256_add_ps(y, t);
@@ -340,9 +313,11 @@ struct Q8Kernels {
   }
 
   static void Unpack(const std::byte* row, std::size_t k, Stored* out) {
-    for (std::size_t b = 0; b < k / 32; ++b, row += kBytesQ8) {
-      StoreInt(out[b / 8].codes + 32 * (b % 8), LoadInt(row + 2));
-      out[b / 8].d[b % 8] = HalfAt(row);
+    for (std::size_t b = 0; b < k / 32; ++b) {
+      const SmallSpan span = Format::Unpack(row, b);
+      StoreInt(out[b / 8].codes + 32 * (b % 8), span.codes);
+      out[b / 8].d[b % 8] = span.d;
+      out[b / 8].m[b % 8] = span.m;
     }
   }
 };
@@ -422,11 +397,21 @@ struct IntegerKernel {
   LinearFunction* run;
 };
 
-constexpr IntegerKernel kIntegerKernels[] = {
-    {8, Walk<Q8Kernels>},
-    {12, Walk<KKernels<FormatQ4K>>},
-    {14, Walk<KKernels<FormatQ6K>>},
-};
+template <class... Formats>
+constexpr std::array<IntegerKernel, sizeof...(Formats)> KernelsOf256() {
+  return {{{Formats::kType, Walk<KKernels<Formats>>}...}};
+}
+template <class... Formats>
+constexpr std::array<IntegerKernel, sizeof...(Formats)> KernelsOf32() {
+  return {{{Formats::kType, Walk<SmallKernels<Formats>>}...}};
+}
+
+constexpr auto kKernelsOf256 =
+    KernelsOf256<FormatQ2K, FormatQ3K, FormatQ4K, FormatQ5K, FormatQ6K, FormatIq1S, FormatIq1M,
+                 FormatIq2Xxs, FormatIq2Xs, FormatIq2S, FormatIq3Xxs, FormatIq3S, FormatIq4Xs,
+                 FormatTq1, FormatTq2>();
+constexpr auto kKernelsOf32 = KernelsOf32<FormatQ4_0, FormatQ4_1, FormatQ5_0, FormatQ5_1,
+                                          FormatQ8_0, FormatIq4Nl, FormatMxfp4, FormatNvfp4>();
 
 }  // namespace
 
@@ -437,7 +422,10 @@ void FloatLinear(const LinearArgs& args, std::size_t n_begin, std::size_t n_end,
 
 void IntegerLinear(const LinearArgs& args, std::size_t n_begin, std::size_t n_end,
                    std::byte* scratch) {
-  for (const IntegerKernel& kernel : kIntegerKernels) {
+  const std::span<const IntegerKernel> kernels = args.weight.format->block_values == kStepValues
+                                                     ? std::span<const IntegerKernel>(kKernelsOf256)
+                                                     : std::span<const IntegerKernel>(kKernelsOf32);
+  for (const IntegerKernel& kernel : kernels) {
     if (kernel.ggml_type == args.weight.format->ggml_type) {
       kernel.run(args, n_begin, n_end, scratch);
       return;
