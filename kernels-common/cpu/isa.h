@@ -7,7 +7,8 @@
 
 namespace bloomery::kernels {
 
-enum class Isa { kScalar, kAvx2 };
+// kAvx512Vnni: AVX-512 F, BW, DQ, VL and VNNI. Topics without kernels for one use the next lower.
+enum class Isa { kScalar, kAvx2, kAvx512Vnni };
 
 // The best one this machine and this build have.
 Isa DetectIsa();
@@ -15,7 +16,7 @@ Isa DetectIsa();
 // All that this machine and this build have, slowest first; never empty.
 std::span<const Isa> AvailableIsas();
 
-// "scalar", "avx2".
+// "scalar", "avx2", "avx512vnni".
 const char* IsaName(Isa isa);
 
 }  // namespace bloomery::kernels

@@ -144,14 +144,18 @@ constexpr Backend kReference = {
 constexpr Backend kScalar = CpuBackend<Isa::kScalar>("scalar");
 constexpr Backend kAvx2 = CpuBackend<Isa::kAvx2>("avx2");
 
-const Backend& BackendOf(Isa isa) { return isa == Isa::kAvx2 ? kAvx2 : kScalar; }
+constexpr Backend kAvx512Vnni = CpuBackend<Isa::kAvx512Vnni>("avx512vnni");
+
+const Backend& BackendOf(Isa isa) {
+  return isa == Isa::kAvx512Vnni ? kAvx512Vnni : isa == Isa::kAvx2 ? kAvx2 : kScalar;
+}
 
 }  // namespace
 
 const Backend& FindBackend(std::string_view name) {
   if (name == "auto") return BackendOf(kernels::DetectIsa());
   if (name == kReference.name) return kReference;
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2}) {
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni}) {
     if (name != BackendOf(isa).name) continue;
     const std::span<const Isa> available = kernels::AvailableIsas();
     if (std::find(available.begin(), available.end(), isa) == available.end()) {
@@ -161,7 +165,7 @@ const Backend& FindBackend(std::string_view name) {
     return BackendOf(isa);
   }
   throw Error(ErrorKind::kUsage, "unknown kernels '" + std::string(name) +
-                                     "'; choose auto, avx2, scalar or reference");
+                                     "'; choose auto, avx512vnni, avx2, scalar or reference");
 }
 
 }  // namespace bloomery::ops

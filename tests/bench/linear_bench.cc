@@ -1,5 +1,5 @@
 // Linear on one thread: bytes a second of weights at one row, operations a second (2 a weight and
-// row) at many. Shapes of Qwen3-30B-A3B: an expert's gate (768 x 2048) and an attention projection.
+// row) at many. The shape is an attention projection of Qwen3-30B-A3B; the weights stay in L3.
 #include <benchmark/benchmark.h>
 
 #include "tests/unit/kernels-common/support.h"
@@ -7,12 +7,12 @@
 namespace bloomery::kernels {
 namespace {
 
-void RunLinear(benchmark::State& state) {
-  const FormatTraits& format = *FindFormat(static_cast<int>(state.range(0)));
-  const auto n = static_cast<std::size_t>(state.range(1));
-  const auto rows = static_cast<std::size_t>(state.range(2));
-  const Isa isa = state.range(3) == 0 ? Isa::kScalar : Isa::kAvx2;
-  testing::LinearCase any(format, 2048, n, rows, 1);
+constexpr std::size_t kLength = 2048;
+
+void RunLinear(benchmark::State& state, const FormatTraits& format, Isa isa) {
+  const auto n = static_cast<std::size_t>(state.range(0));
+  const auto rows = static_cast<std::size_t>(state.range(1));
+  testing::LinearCase any(format, kLength, n, rows, 1);
   std::vector<float> y;
   const LinearArgs args = any.Args(y);
   std::size_t bytes = 0;
@@ -22,14 +22,26 @@ void RunLinear(benchmark::State& state) {
   }
   state.SetBytesProcessed(static_cast<std::int64_t>(bytes));
   state.counters["op/s"] = benchmark::Counter(
-      2.0 * 2048.0 * static_cast<double>(n * rows * static_cast<std::size_t>(state.iterations())),
+      2.0 * static_cast<double>(kLength * n * rows * static_cast<std::size_t>(state.iterations())),
       benchmark::Counter::kIsRate);
-  state.SetLabel(std::string(format.name) + " " + IsaName(isa));
 }
 
-BENCHMARK(RunLinear)
-    ->ArgsProduct({{12, 14, 8, 30, 0}, {4096}, {1, 2, 8, 64, 512}, {1}})
-    ->ArgsProduct({{12}, {768}, {1, 64}, {0}});
+// One benchmark a format and instruction set: linear/Q4_K/avx2/4096/1.
+const bool kRegistered = [] {
+  for (const FormatTraits& format : Formats()) {
+    for (const Isa isa : AvailableIsas()) {
+      const std::string name = std::string("linear/") + format.name + "/" + IsaName(isa);
+      auto* run = benchmark::RegisterBenchmark(
+          name.c_str(), [&format, isa](benchmark::State& state) { RunLinear(state, format, isa); });
+      if (isa == Isa::kScalar) {
+        run->Args({768, 1})->Args({768, 64});
+      } else {
+        run->ArgsProduct({{4096}, {1, 2, 4, 8, 64, 512}});
+      }
+    }
+  }
+  return true;
+}();
 
 }  // namespace
 }  // namespace bloomery::kernels

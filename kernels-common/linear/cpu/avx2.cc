@@ -14,6 +14,7 @@
 #include <span>
 
 #include "kernels-common/cpu/lanes_avx2.h"
+#include "kernels-common/linear/cpu/column.h"
 #include "kernels-common/linear/cpu/float_impl.h"
 #include "kernels-common/linear/cpu/isa_entries.h"
 #include "kernels-common/linear/cpu/scratch.h"
@@ -22,21 +23,10 @@
 namespace bloomery::kernels::cpu::avx2 {
 namespace {
 
-constexpr std::size_t kTile = kLinearTileRows;  // weight rows unpacked together
-constexpr std::size_t kTileColumns = 4;         // activation rows of a register tile
+constexpr std::size_t kTile = kTileRows;
+constexpr std::size_t kTileColumns = 4;  // activation rows of a register tile
 // Below this many rows unpacking again from cache is cheaper than a padded register tile.
 constexpr std::size_t kUnpackRows = 4;
-
-struct Column {
-  const std::int8_t* codes;
-  const std::int16_t* sums;
-  const float* scales;
-};
-
-Column ColumnOf(const LinearArgs& args, std::size_t r) {
-  const std::size_t row = SourceRow(args, std::min(r, args.rows - 1));
-  return {args.quantised.codes(row), args.quantised.sums(row), args.quantised.scales(row)};
-}
 
 void StoreInt(void* p, __m256i a) { _mm256_store_si256(static_cast<__m256i*>(p), a); }
 

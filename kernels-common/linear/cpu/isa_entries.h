@@ -18,6 +18,9 @@ namespace avx2 {
 LinearFunction FloatLinear;
 LinearFunction IntegerLinear;
 }  // namespace avx2
+namespace avx512vnni {
+LinearFunction IntegerLinear;
+}  // namespace avx512vnni
 
 // The activation row that output row r reads.
 inline std::size_t SourceRow(const LinearArgs& args, std::size_t r) {

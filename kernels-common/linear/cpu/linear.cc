@@ -24,7 +24,7 @@ std::size_t Linear(Isa isa, const LinearArgs& args, std::size_t n_begin, std::si
     BLOOMERY_KERNEL(isa, FloatLinear)(args, n_begin, n_end, scratch.data());
   } else {
     assert(args.quantised.group == format.activation_group && args.quantised.k == args.weight.k);
-    BLOOMERY_KERNEL(isa, IntegerLinear)(args, n_begin, n_end, scratch.data());
+    BLOOMERY_KERNEL_512(isa, IntegerLinear)(args, n_begin, n_end, scratch.data());
   }
   return (n_end - n_begin) * RowBytes(format, args.weight.k);
 }

@@ -1,4 +1,4 @@
-// What 256 weights of a tile take in scratch, for the largest of the three users. Internal.
+// What 256 weights of a tile take in scratch, for the largest of its users. Internal.
 #pragma once
 
 #include <algorithm>
@@ -8,12 +8,17 @@
 
 namespace bloomery::kernels::cpu {
 
+// Weight rows that avx2.cc unpacks together.
+inline constexpr std::size_t kTileRows = 8;
 // One unpacked step of one weight row in an AVX2 tile: codes, factors and scales.
 inline constexpr std::size_t kTileStepBytes = 384;
 
+// One unpacked step of all sixteen weight rows of an AVX-512 tile.
+inline constexpr std::size_t kLanesStepBytes = 5760;
+
 inline constexpr std::size_t kScratchStepBytes =
-    std::max({kLinearTileRows * kTileStepBytes,         // avx2.cc: eight unpacked rows
-              kStepValues / 32 * sizeof(IntegerBlock),  // scalar.cc: one row in blocks of 32
-              2 * kStepValues * sizeof(float)});        // float_impl.h: two decoded rows
+    std::max({kTileRows * kTileStepBytes, kLanesStepBytes,  // avx2.cc: eight unpacked rows
+              kStepValues / 32 * sizeof(IntegerBlock),      // scalar.cc: one row in blocks of 32
+              2 * kStepValues * sizeof(float)});            // float_impl.h: two decoded rows
 
 }  // namespace bloomery::kernels::cpu

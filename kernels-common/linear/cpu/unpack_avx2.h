@@ -488,7 +488,23 @@ struct FormatPlain : FormatIq {
   }
 };
 using FormatTq1 = FormatPlain<34, UnpackTq1, 54>;
-using FormatTq2 = FormatPlain<35, UnpackTq2, 66>;
+
+struct FormatTq2 {
+  static constexpr int kType = 35;
+  static constexpr std::size_t kBytes = 66;
+  static constexpr bool kMins = false;
+  static constexpr bool kSigned = false;
+  static float D(const std::byte* block) { return LoadHalf(block + 64); }
+  static float M(const std::byte* /*block*/) { return 0.0F; }
+  static KStep Unpack(const std::byte* block) {
+    KStep step;
+    BitPairs(LoadInt(block), step.codes);
+    BitPairs(LoadInt(block + 32), step.codes + 4);
+    step.scales = _mm256_set1_epi16(1);
+    step.side = _mm256_set1_epi16(-1);  // codes lie 1 above their value
+    return step;
+  }
+};
 
 // ---- Formats of 32 and 64: signed codes; d and m as BlockForm says, m = s1 for pair scales.
 

@@ -1,0 +1,391 @@
+// AVX-512 VNNI kernels of Linear for integer formats.
+//
+// Lanes are weight rows: sixteen rows are unpacked once and transposed so that one vector holds
+// four consecutive codes of each, and one dpbusd multiplies them with four codes of an activation
+// row that a load broadcasts. Sums stay in their lane: no reduction, and N4 and N5 run on sixteen
+// rows at once. Codes are unsigned there; what an offset adds is taken out by the sums of 16 codes.
+// Up to eight activation rows go together over a tile. Few activation rows do not pay for the
+// unpacking: they take the AVX2 kernels.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "kernels-common/linear/cpu/column.h"
+#include "kernels-common/linear/cpu/isa_entries.h"
+#include "kernels-common/linear/cpu/scratch.h"
+#include "kernels-common/linear/cpu/unpack_avx2.h"
+
+namespace bloomery::kernels::cpu::avx512vnni {
+namespace {
+
+constexpr std::size_t kLanes = 16;      // weight rows of a tile
+constexpr std::size_t kColumnsMax = 8;  // activation rows that share the loads of a tile
+// From this many activation rows on a tile is worth its unpacking (tests/bench).
+constexpr std::size_t kTileFromRows = 5;
+
+// 256 weights of sixteen rows, formats of 256. codes[i]: codes 4i..4i+3 of each row; scales[s]: of
+// sub-block s of 16; side[p]: what goes with the sums of sub-blocks 2p and 2p+1.
+struct alignas(64) KLanes {
+  std::uint8_t codes[64][64];
+  std::int32_t scales[16][kLanes];
+  std::int16_t side[8][2 * kLanes];
+  float d[kLanes];
+  float m[kLanes];
+};
+static_assert(sizeof(KLanes) <= kLanesStepBytes);
+
+// The same for formats of 32 and 64: d and m of each 32.
+struct alignas(64) SmallLanes {
+  std::uint8_t codes[64][64];
+  float d[8][kLanes];
+  float m[8][kLanes];
+};
+static_assert(sizeof(SmallLanes) <= kLanesStepBytes);
+
+__m512i Load512(const void* p) { return _mm512_load_si512(p); }
+
+// Four codes, or two sums, in every lane.
+__m512i Everywhere(const void* p) {
+  std::int32_t word = 0;
+  std::memcpy(&word, p, 4);
+  return _mm512_set1_epi32(word);
+}
+
+// out[i] = word i of rows 0..15, rows 64 bytes long.
+void Transpose(const std::byte* rows, std::size_t stride, __m512i* out) {
+  __m512i a[16];
+  __m512i b[16];
+  for (std::size_t i = 0; i < 16; ++i) {
+    a[i] = Load512(rows + i * stride);
+  }
+  for (std::size_t i = 0; i < 16; i += 2) {
+    b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+    b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+  }
+  // a[4g + c]: in each 128 bits, word 4l + c of rows 4g..4g+3.
+  for (std::size_t g = 0; g < 16; g += 4) {
+    a[g] = _mm512_unpacklo_epi64(b[g], b[g + 2]);
+    a[g + 1] = _mm512_unpackhi_epi64(b[g], b[g + 2]);
+    a[g + 2] = _mm512_unpacklo_epi64(b[g + 1], b[g + 3]);
+    a[g + 3] = _mm512_unpackhi_epi64(b[g + 1], b[g + 3]);
+  }
+  for (std::size_t c = 0; c < 4; ++c) {
+    const __m512i low_01 = _mm512_shuffle_i32x4(a[c], a[4 + c], 0x44);
+    const __m512i high_01 = _mm512_shuffle_i32x4(a[c], a[4 + c], 0xEE);
+    const __m512i low_23 = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0x44);
+    const __m512i high_23 = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0xEE);
+    out[c] = _mm512_shuffle_i32x4(low_01, low_23, 0x88);
+    out[4 + c] = _mm512_shuffle_i32x4(low_01, low_23, 0xDD);
+    out[8 + c] = _mm512_shuffle_i32x4(high_01, high_23, 0x88);
+    out[12 + c] = _mm512_shuffle_i32x4(high_01, high_23, 0xDD);
+  }
+}
+
+// Sixteen rows of 256 codes to their lanes.
+void TransposeCodes(const std::byte* rows, std::uint8_t (*codes)[64]) {
+  for (std::size_t part = 0; part < 4; ++part) {
+    __m512i words[16];
+    Transpose(rows + 64 * part, 256, words);
+    for (std::size_t i = 0; i < 16; ++i) {
+      _mm512_store_si512(codes[16 * part + i], words[i]);
+    }
+  }
+}
+
+// ---- Formats of 256.
+
+template <class Format>
+void PackStep(const std::byte* const* w, std::size_t step, KLanes* out) {
+  alignas(64) std::byte codes[kLanes][256];
+  alignas(64) std::int16_t factors[kLanes][32];  // scales in KStep's order, then side
+  for (std::size_t row = 0; row < kLanes; ++row) {
+    const std::byte* block = w[row] + step * Format::kBytes;
+    KStep unpacked = Format::Unpack(block);
+    if constexpr (Format::kSigned) {
+      // KStep's order of scales back to that of the sub-blocks, times -128.
+      const __m128i first = _mm256_castsi256_si128(unpacked.scales);
+      const __m128i second = _mm256_extracti128_si256(unpacked.scales, 1);
+      const __m256i ordered =
+          _mm256_set_m128i(_mm_unpackhi_epi16(first, second), _mm_unpacklo_epi16(first, second));
+      unpacked.side = _mm256_slli_epi16(_mm256_sub_epi16(_mm256_setzero_si256(), ordered), 7);
+    }
+    for (std::size_t j = 0; j < 8; ++j) {
+      const __m256i offset = _mm256_set1_epi8(Format::kSigned ? static_cast<char>(0x80) : 0);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(codes[row] + 32 * j),
+                         _mm256_xor_si256(unpacked.codes[j], offset));
+    }
+    _mm256_store_si256(reinterpret_cast<__m256i*>(factors[row]), unpacked.scales);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(factors[row] + 16), unpacked.side);
+    out->d[row] = Format::D(block);
+    out->m[row] = Format::M(block);
+  }
+  TransposeCodes(codes[0], out->codes);
+  __m512i pairs[16];
+  Transpose(reinterpret_cast<const std::byte*>(factors), 64, pairs);
+  for (std::size_t i = 0; i < 8; ++i) {
+    // Words 2i and 2i+1 of KStep::scales: word j < 8 is of sub-block 2j, word 8+j of 2j+1.
+    const std::size_t sub = i < 4 ? 4 * i : 4 * (i - 4) + 1;
+    _mm512_store_si512(out->scales[sub], _mm512_srai_epi32(_mm512_slli_epi32(pairs[i], 16), 16));
+    _mm512_store_si512(out->scales[sub + 2], _mm512_srai_epi32(pairs[i], 16));
+    _mm512_store_si512(out->side[i], pairs[8 + i]);
+  }
+}
+
+// kSub: weights that share a scale, 16 or 32.
+template <bool kMins, std::size_t kSub, std::size_t kColumns>
+void OverLanes(const KLanes* tile, const Column* columns, std::size_t k, __m512* y) {
+  for (std::size_t c = 0; c < kColumns; ++c) {
+    y[c] = _mm512_setzero_ps();
+  }
+  for (std::size_t step = 0; step < k / kStepValues; ++step, ++tile) {
+    __m512i sums[kColumns];
+    __m512i side[kColumns];
+    for (std::size_t c = 0; c < kColumns; ++c) {
+      side[c] = _mm512_setzero_si512();
+    }
+    for (std::size_t p = 0; p < 8; ++p) {
+      const __m512i factors = Load512(tile->side[p]);
+      for (std::size_t c = 0; c < kColumns; ++c) {
+        side[c] =
+            _mm512_dpwssd_epi32(side[c], factors, Everywhere(columns[c].sums + 16 * step + 2 * p));
+      }
+    }
+    for (std::size_t c = 0; c < kColumns; ++c) {
+      sums[c] = kMins ? _mm512_setzero_si512() : side[c];
+    }
+    for (std::size_t sub = 0; sub < kStepValues / kSub; ++sub) {
+      __m512i dots[kColumns];
+      for (std::size_t c = 0; c < kColumns; ++c) {
+        dots[c] = _mm512_setzero_si512();
+      }
+      for (std::size_t i = 0; i < kSub / 4; ++i) {
+        const std::size_t at = sub * (kSub / 4) + i;
+        const __m512i codes = Load512(tile->codes[at]);
+        for (std::size_t c = 0; c < kColumns; ++c) {
+          dots[c] = _mm512_dpbusd_epi32(dots[c], codes,
+                                        Everywhere(columns[c].codes + kStepValues * step + 4 * at));
+        }
+      }
+      const __m512i scale = Load512(tile->scales[sub * (kSub / kSumValues)]);
+      for (std::size_t c = 0; c < kColumns; ++c) {
+        sums[c] = _mm512_add_epi32(sums[c], _mm512_mullo_epi32(dots[c], scale));
+      }
+    }
+    const __m512 d = _mm512_load_ps(tile->d);
+    const __m512 m = _mm512_load_ps(tile->m);
+    for (std::size_t c = 0; c < kColumns; ++c) {
+      const __m512 product = _mm512_cvtepi32_ps(sums[c]);
+      const __m512 u =
+          kMins ? _mm512_fmadd_ps(d, product, _mm512_mul_ps(m, _mm512_cvtepi32_ps(side[c])))
+                : _mm512_mul_ps(d, product);
+      const __m512 a = _mm512_set1_ps(columns[c].scales[step]);
+      y[c] = _mm512_add_ps(y[c], _mm512_fmadd_ps(a, u, _mm512_setzero_ps()));
+    }
+  }
+}
+
+template <class Format, std::size_t kSub>
+struct KKernels {
+  using Tile = KLanes;
+  static constexpr int kType = Format::kType;
+  static void Pack(const std::byte* const* w, std::size_t k, Tile* tile) {
+    for (std::size_t step = 0; step < k / kStepValues; ++step) {
+      PackStep<Format>(w, step, tile + step);
+    }
+  }
+  template <std::size_t kColumns>
+  static void Run(const Tile* tile, const Column* columns, std::size_t k, __m512* y) {
+    OverLanes<Format::kMins, kSub, kColumns>(tile, columns, k, y);
+  }
+};
+
+// ---- Formats of 32 and 64. Codes lie 128 above their value.
+
+// Takes the offset of unsigned codes out of the sums over the first, second or both sets of 16.
+__m512i WithoutOffset(const Column& column, std::size_t span, bool first, bool second) {
+  const std::uint32_t factors = (first ? 0xFF80U : 0U) | (second ? 0xFF800000U : 0U);
+  return _mm512_dpwssd_epi32(_mm512_setzero_si512(),
+                             _mm512_set1_epi32(static_cast<std::int32_t>(factors)),
+                             Everywhere(column.sums + 2 * span));
+}
+
+template <BlockForm kForm, std::size_t kColumns>
+void SpanOverLanes(const SmallLanes& tile, std::size_t b, const Column* columns, std::size_t span,
+                   __m512* t) {
+  constexpr bool kPairs = kForm == BlockForm::kPairScales;
+  __m512i dots[kColumns];
+  __m512i first[kPairs ? kColumns : 1];
+  for (std::size_t c = 0; c < kColumns; ++c) {
+    dots[c] = WithoutOffset(columns[c], span, true, !kPairs);
+  }
+  for (std::size_t i = 0; i < 8; ++i) {
+    if (kPairs && i == 4) {
+      for (std::size_t c = 0; c < kColumns; ++c) {
+        first[kPairs ? c : 0] = dots[c];
+        dots[c] = WithoutOffset(columns[c], span, false, true);
+      }
+    }
+    const __m512i codes = Load512(tile.codes[8 * b + i]);
+    for (std::size_t c = 0; c < kColumns; ++c) {
+      dots[c] =
+          _mm512_dpbusd_epi32(dots[c], codes, Everywhere(columns[c].codes + 32 * span + 4 * i));
+    }
+  }
+  const __m512 d = _mm512_load_ps(tile.d[b]);
+  const __m512 m = _mm512_load_ps(tile.m[b]);
+  for (std::size_t c = 0; c < kColumns; ++c) {
+    const __m512 product = _mm512_cvtepi32_ps(dots[c]);
+    __m512 u;
+    if constexpr (kPairs) {
+      u = _mm512_fmadd_ps(m, product, _mm512_mul_ps(d, _mm512_cvtepi32_ps(first[c])));
+    } else if constexpr (kForm == BlockForm::kScaleMin) {
+      const auto sum =
+          static_cast<float>(columns[c].sums[2 * span] + columns[c].sums[2 * span + 1]);
+      u = _mm512_fmadd_ps(d, product, _mm512_mul_ps(m, _mm512_set1_ps(sum)));
+    } else {
+      u = _mm512_mul_ps(d, product);
+    }
+    t[c] = _mm512_fmadd_ps(_mm512_set1_ps(columns[c].scales[span]), u, t[c]);
+  }
+}
+
+template <class Format>
+struct SmallKernels {
+  using Tile = SmallLanes;
+  static constexpr int kType = Format::kType;
+
+  static void Pack(const std::byte* const* w, std::size_t k, Tile* tile) {
+    alignas(64) std::byte codes[kLanes][256] = {};
+    for (std::size_t first = 0; first < k / 32; first += 8, ++tile) {
+      const std::size_t count = std::min<std::size_t>(8, k / 32 - first);
+      for (std::size_t row = 0; row < kLanes; ++row) {
+        for (std::size_t b = 0; b < count; ++b) {
+          const SmallSpan span = Format::Unpack(w[row], first + b);
+          _mm256_store_si256(
+              reinterpret_cast<__m256i*>(codes[row] + 32 * b),
+              _mm256_xor_si256(span.codes, _mm256_set1_epi8(static_cast<char>(0x80))));
+          tile->d[b][row] = span.d;
+          tile->m[b][row] = span.m;
+        }
+      }
+      TransposeCodes(codes[0], tile->codes);
+    }
+  }
+
+  template <std::size_t kColumns>
+  static void Run(const Tile* tile, const Column* columns, std::size_t k, __m512* y) {
+    for (std::size_t c = 0; c < kColumns; ++c) {
+      y[c] = _mm512_setzero_ps();
+    }
+    for (std::size_t first = 0; first < k / 32; first += 8, ++tile) {
+      __m512 t[kColumns];
+      for (std::size_t c = 0; c < kColumns; ++c) {
+        t[c] = _mm512_setzero_ps();
+      }
+      const std::size_t count = std::min<std::size_t>(8, k / 32 - first);
+      for (std::size_t b = 0; b < count; ++b) {
+        SpanOverLanes<Format::kForm, kColumns>(*tile, b, columns, first + b, t);
+      }
+      for (std::size_t c = 0; c < kColumns; ++c) {
+        y[c] = _mm512_add_ps(y[c], t[c]);
+      }
+    }
+  }
+};
+
+// ---- Walking rows and columns.
+
+// N5's end for the first `live` lanes.
+void StoreLanes(const LinearArgs& args, std::size_t r, std::size_t n, std::size_t live, __m512 y) {
+  const auto mask = static_cast<__mmask16>((1U << live) - 1U);
+  if (args.scale != nullptr) {
+    y = _mm512_mul_ps(y, _mm512_set1_ps(*args.scale));
+  }
+  if (args.bias != nullptr) {
+    y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, args.bias + n));
+  }
+  _mm512_mask_storeu_ps(args.y + r * args.y_stride + n, mask, y);
+}
+
+template <class Kernels, std::size_t kColumns>
+void Columns(const LinearArgs& args, const typename Kernels::Tile* tile, std::size_t n,
+             std::size_t live, std::size_t r) {
+  Column columns[kColumns];
+  __m512 y[kColumns];
+  for (std::size_t c = 0; c < kColumns; ++c) {
+    columns[c] = ColumnOf(args, r + c);
+  }
+  Kernels::template Run<kColumns>(tile, columns, args.weight.k, y);
+  for (std::size_t c = 0; c < kColumns; ++c) {
+    StoreLanes(args, r + c, n, live, y[c]);
+  }
+}
+
+// The last rows, fewer than kColumnsMax.
+template <class Kernels, std::size_t kColumns = kColumnsMax - 1>
+void LastColumns(const LinearArgs& args, const typename Kernels::Tile* tile, std::size_t n,
+                 std::size_t live, std::size_t r) {
+  if (args.rows - r == kColumns) {
+    Columns<Kernels, kColumns>(args, tile, n, live, r);
+  } else if constexpr (kColumns > 1) {
+    LastColumns<Kernels, kColumns - 1>(args, tile, n, live, r);
+  }
+}
+
+template <class Kernels>
+void Walk(const LinearArgs& args, std::size_t n_begin, std::size_t n_end, std::byte* scratch) {
+  auto* tile = reinterpret_cast<typename Kernels::Tile*>(scratch);
+  for (std::size_t n = n_begin; n < n_end; n += kLanes) {
+    const std::size_t live = std::min(kLanes, n_end - n);
+    const std::byte* w[kLanes];
+    for (std::size_t i = 0; i < kLanes; ++i) {  // lanes past the end repeat the last row
+      w[i] = args.weight.data + (n + std::min(i, live - 1)) * args.weight.row_bytes;
+    }
+    Kernels::Pack(w, args.weight.k, tile);
+    std::size_t r = 0;
+    for (; r + kColumnsMax <= args.rows; r += kColumnsMax) {
+      Columns<Kernels, kColumnsMax>(args, tile, n, live, r);
+    }
+    LastColumns<Kernels>(args, tile, n, live, r);
+  }
+}
+
+struct IntegerKernel {
+  int ggml_type;
+  LinearFunction* run;
+};
+
+template <class... Kernels>
+constexpr std::array<IntegerKernel, sizeof...(Kernels)> KernelsOf() {
+  return {{{Kernels::kType, Walk<Kernels>}...}};
+}
+
+constexpr auto kKernels =
+    KernelsOf<KKernels<FormatQ2K, 16>, KKernels<FormatQ3K, 16>, KKernels<FormatQ4K, 32>,
+              KKernels<FormatQ5K, 32>, KKernels<FormatQ6K, 16>, KKernels<FormatIq1S, 32>,
+              KKernels<FormatIq1M, 16>, KKernels<FormatIq2Xxs, 32>, KKernels<FormatIq2Xs, 16>,
+              KKernels<FormatIq2S, 16>, KKernels<FormatIq3Xxs, 32>, KKernels<FormatIq3S, 32>,
+              KKernels<FormatIq4Xs, 32>, SmallKernels<FormatQ4_0>, SmallKernels<FormatQ4_1>,
+              SmallKernels<FormatQ5_0>, SmallKernels<FormatQ5_1>, SmallKernels<FormatQ8_0>,
+              SmallKernels<FormatIq4Nl>, SmallKernels<FormatMxfp4>, SmallKernels<FormatNvfp4>>();
+
+}  // namespace
+
+void IntegerLinear(const LinearArgs& args, std::size_t n_begin, std::size_t n_end,
+                   std::byte* scratch) {
+  if (args.rows >= kTileFromRows) {
+    for (const IntegerKernel& kernel : kKernels) {
+      if (kernel.ggml_type == args.weight.format->ggml_type) {
+        kernel.run(args, n_begin, n_end, scratch);
+        return;
+      }
+    }
+  }
+  avx2::IntegerLinear(args, n_begin, n_end, scratch);
+}
+
+}  // namespace bloomery::kernels::cpu::avx512vnni
