@@ -19,7 +19,7 @@ TEST(Backend, AnUnknownNameIsRefusedWithTheKnownOnes) {
   const test::Refusal refusal = test::RefusalOf([] { FindBackend("neon"); });
   EXPECT_EQ(refusal.kind, ErrorKind::kUsage);
   EXPECT_THAT(refusal.message,
-              testing::AllOf(testing::HasSubstr("'neon'"), testing::HasSubstr("auto, avx2")));
+              testing::AllOf(testing::HasSubstr("'neon'"), testing::HasSubstr("auto, avx512vnni, avx2")));
 }
 
 TEST(Backend, EveryBackendHasEveryKernel) {
