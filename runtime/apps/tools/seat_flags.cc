@@ -1,0 +1,72 @@
+#include "runtime/apps/tools/seat_flags.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "runtime/apps/program.h"
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+#include "runtime/base/utf8.h"
+#include "runtime/model/gguf.h"
+#include "runtime/plugin/select.h"
+
+namespace bloomery::apps {
+namespace {
+
+bl_dtype PlaneTypeOf(const char* flag, const std::string& name) {
+  struct Type {
+    const char* name;
+    bl_dtype dtype;
+  };
+  static constexpr std::array kTypes{Type{"f32", BL_F32}, Type{"f16", BL_F16},
+                                     Type{"q8_0", BL_Q8_0}};
+  for (const Type& type : kTypes) {
+    if (type.name == name) return type.dtype;
+  }
+  throw Error(ErrorKind::kUsage,
+              std::string(flag) + " " + Printable(name) + ": must be f32, f16 or q8_0");
+}
+
+}  // namespace
+
+void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
+  arguments.Text({"-m", "--model"}, "FILE", "the model file", &flags.model)
+      .Required()
+      .Texts({"--plugin-dir"}, "DIR", "where plugins are looked for first; may be repeated",
+             &flags.plugin_dirs)
+      .Number({"-ub", "--ubatch-size"}, "N", "rows of one pass", 1, 1 << 16, &flags.ubatch)
+      .Text({"--kernels"}, "NAME", "kernels to run: auto, or an instruction set", &flags.kernels)
+      .Text({"-ctk", "--cache-type-k"}, "TYPE", "of the keys kept: f32, f16, q8_0", &flags.type_k)
+      .Text({"-ctv", "--cache-type-v"}, "TYPE", "of the values kept", &flags.type_v);
+}
+
+LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_context) {
+  exec::SeatOptions options;
+  options.slot_context =
+      CheckedNarrow<int32_t>(slot_context, ErrorKind::kUsage, "rows of the slot");
+  options.rows_max = static_cast<int32_t>(std::min(flags.ubatch, slot_context));
+  options.threads = threads;
+  options.k_type = PlaneTypeOf("-ctk", flags.type_k);
+  options.v_type = PlaneTypeOf("-ctv", flags.type_v);
+  options.kernels = flags.kernels;
+
+  LoadedSeat loaded;
+  loaded.model =
+      std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), flags.model));
+  const plugin::Selection selection =
+      plugin::Select(*loaded.model, DiscoverPlugins(flags.plugin_dirs));
+  loaded.instance = std::make_unique<plugin::Instance>(selection.plugin, *loaded.model,
+                                                       exec::InstanceOptionsOf(options));
+  loaded.seat = exec::LoadSeat(*loaded.model, *loaded.instance, options);
+  return loaded;
+}
+
+plugin::Discovery DiscoverPlugins(const std::vector<std::string>& plugin_dirs) {
+  const auto environment = Environment();
+  const auto path = environment.find("BLOOMERY_PLUGIN_PATH");
+  return plugin::Discover(plugin::SearchList(
+      plugin_dirs, path == environment.end() ? std::string() : path->second, ExecutablePath()));
+}
+
+}  // namespace bloomery::apps

@@ -1,0 +1,42 @@
+// From a file to a seat that runs passes, for tools that need neither engine nor server: the flags
+// they share, and file, plugin, instance and seat put together. Loading is single-threaded.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/apps/tools/arguments.h"
+#include "runtime/exec/seat.h"
+#include "runtime/model/inventory.h"
+#include "runtime/plugin/discovery.h"
+#include "runtime/plugin/instance.h"
+
+namespace bloomery::apps {
+
+struct SeatFlags {
+  std::string model;
+  std::vector<std::string> plugin_dirs;
+  int64_t ubatch = 512;
+  std::string kernels = "auto";
+  std::string type_k = "f16";
+  std::string type_v = "f16";
+};
+
+// -m, --plugin-dir, -ub, --kernels, -ctk, -ctv.
+void AddSeatFlags(Arguments& arguments, SeatFlags& flags);
+
+struct LoadedSeat {
+  std::unique_ptr<model::ModelFile> model;
+  std::unique_ptr<plugin::Instance> instance;
+  std::unique_ptr<exec::Seat> seat;  // one slot
+};
+
+// Errors of the step that refuses. `threads` 0: one a physical core.
+LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_context);
+
+// The plugins that --plugin-dir, $BLOOMERY_PLUGIN_PATH and the bundle offer.
+plugin::Discovery DiscoverPlugins(const std::vector<std::string>& plugin_dirs);
+
+}  // namespace bloomery::apps
