@@ -26,6 +26,8 @@ int CheckPluginCommand(const std::vector<std::string>& arguments) {
 
 constexpr Command kCommands[] = {
     {"chat", "talk to a model in the terminal", ChatCommand},
+    {"bench", "measure the speed of prompts and single tokens", BenchCommand},
+    {"perplexity", "score ids or a text, and compare with saved predictions", PerplexityCommand},
     {"check-plugin", "test a plugin against the SDK's contract", CheckPluginCommand},
 };
 

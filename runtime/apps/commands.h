@@ -8,5 +8,7 @@
 namespace bloomery::apps {
 
 int ChatCommand(const std::vector<std::string>& arguments);
+int BenchCommand(const std::vector<std::string>& arguments);
+int PerplexityCommand(const std::vector<std::string>& arguments);
 
 }  // namespace bloomery::apps

@@ -70,18 +70,10 @@ TensorType Wanted(const QuantMix& mix, const MixModel& model, std::string_view n
   return ne.size() > 2 && ne[2] > 1 ? mix.base : mix.dense;
 }
 
-// What stands in for a type of 256-value blocks where rows are no multiple of them.
+// What stands in for a type of 256-value blocks where rows are no multiple of them. Other tools take
+// Q5_0 and Q5_1 for the smaller two; nothing here writes those, and Q8_0 loses less.
 TensorType WithSmallBlocks(TensorType type) {
-  switch (type) {
-    case kQ4_K:
-      return kQ5_0;
-    case kQ5_K:
-      return kQ5_1;
-    case kQ6_K:
-      return kQ8_0;
-    default:
-      return type;
-  }
+  return type == kQ4_K || type == kQ5_K || type == kQ6_K ? kQ8_0 : type;
 }
 
 bool SameName(std::string_view a, std::string_view b) {

@@ -52,8 +52,7 @@ LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_cont
   options.kernels = flags.kernels;
 
   LoadedSeat loaded;
-  loaded.model =
-      std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), flags.model));
+  loaded.model = std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), flags.model));
   const plugin::Selection selection =
       plugin::Select(*loaded.model, DiscoverPlugins(flags.plugin_dirs));
   loaded.instance = std::make_unique<plugin::Instance>(selection.plugin, *loaded.model,

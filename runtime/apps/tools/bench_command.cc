@@ -1,0 +1,96 @@
+// bloomery bench: rows a second of prompts and single tokens, in the manner of llama-bench.
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+
+#include "runtime/apps/commands.h"
+#include "runtime/apps/program.h"
+#include "runtime/apps/tools/arguments.h"
+#include "runtime/apps/tools/bench.h"
+#include "runtime/apps/tools/bench_report.h"
+#include "runtime/apps/tools/seat_flags.h"
+#include "runtime/base/error.h"
+#include "runtime/base/utf8.h"
+
+namespace bloomery::apps {
+namespace {
+
+constexpr int64_t kRowsMax = 1 << 24;  // beyond any context; keeps sums inside an int32
+
+struct BenchFlags {
+  SeatFlags seat;
+  std::vector<int64_t> prompts{512};
+  std::vector<int64_t> tokens{128};
+  std::vector<int64_t> depths{0};
+  std::vector<int64_t> threads{0};
+  int64_t repetitions = 5;
+  std::string output = "md";
+};
+
+std::vector<BenchCase> CasesOf(const BenchFlags& flags) {
+  std::vector<BenchCase> cases;
+  for (const int64_t depth : flags.depths) {
+    for (const int64_t n : flags.prompts) {
+      if (n > 0) cases.push_back({.prompt = n, .depth = depth});
+    }
+    for (const int64_t n : flags.tokens) {
+      if (n > 0) cases.push_back({.tokens = n, .depth = depth});
+    }
+  }
+  if (cases.empty()) throw Error(ErrorKind::kUsage, "-p 0 and -n 0 leave nothing to measure");
+  return cases;
+}
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void BenchThreads(const BenchFlags& flags, const std::vector<BenchCase>& cases, int32_t threads,
+                  bool first) {
+  int64_t rows_most = 0;
+  for (const BenchCase& what : cases) rows_most = std::max(rows_most, what.depth + what.rows());
+  BenchSetting setting{.machine = DescribeMachine(), .build = Build()};
+  const LoadedSeat loaded = LoadSeatOf(flags.seat, threads, rows_most);
+  DescribeFile(*loaded.model, setting);
+  setting.kernels = loaded.seat->kernels();
+  setting.threads = loaded.seat->threads();
+  setting.ubatch = loaded.seat->limits().rows_max;
+  setting.type_k = flags.seat.type_k;
+  setting.type_v = flags.seat.type_v;
+  const bool json = flags.output == "json";
+  if (first && !json) std::cout << MarkdownHeader(setting);
+  for (const BenchCase& what : cases) {
+    const BenchResult result =
+        RunBench(*loaded.seat, what, static_cast<int32_t>(flags.repetitions), Now);
+    std::cout << (json ? JsonRow(setting, result) : MarkdownRow(setting, result)) << std::flush;
+  }
+}
+
+}  // namespace
+
+int BenchCommand(const std::vector<std::string>& argv) {
+  BenchFlags flags;
+  Arguments arguments(
+      "bloomery bench",
+      "Measures rows a second: of prompts (pp) and of single tokens (tg), each after "
+      "a warm-up.\nLists joined by commas are measured one after the other.");
+  AddSeatFlags(arguments, flags.seat);
+  arguments
+      .Numbers({"-p", "--n-prompt"}, "N", "rows of a prompt; 0: none", 0, kRowsMax, &flags.prompts)
+      .Numbers({"-n", "--n-gen"}, "N", "tokens one by one; 0: none", 0, kRowsMax, &flags.tokens)
+      .Numbers({"-d", "--n-depth"}, "N", "rows that are there before", 0, kRowsMax, &flags.depths)
+      .Numbers({"-t", "--threads"}, "N", "threads; 0: one a physical core", 0, 1024, &flags.threads)
+      .Number({"-r", "--repetitions"}, "N", "times each is measured", 1, 10000, &flags.repetitions)
+      .Text({"-o", "--output"}, "FORM", "md or json (one object a line)", &flags.output);
+  if (!arguments.Parse(argv)) return kExitOk;
+  if (flags.output != "md" && flags.output != "json") {
+    throw Error(ErrorKind::kUsage, "-o " + Printable(flags.output) + ": must be md or json");
+  }
+  const std::vector<BenchCase> cases = CasesOf(flags);
+  for (size_t i = 0; i < flags.threads.size(); ++i) {
+    BenchThreads(flags, cases, static_cast<int32_t>(flags.threads[i]), i == 0);
+  }
+  return kExitOk;
+}
+
+}  // namespace bloomery::apps
