@@ -27,7 +27,9 @@ int CheckPluginCommand(const std::vector<std::string>& arguments) {
 constexpr Command kCommands[] = {
     {"chat", "talk to a model in the terminal", ChatCommand},
     {"bench", "measure the speed of prompts and single tokens", BenchCommand},
+    {"fixture", "write a model of real shapes and random weights", FixtureCommand},
     {"perplexity", "score ids or a text, and compare with saved predictions", PerplexityCommand},
+    {"quantize", "write a model again in another type", QuantizeCommand},
     {"check-plugin", "test a plugin against the SDK's contract", CheckPluginCommand},
 };
 

@@ -9,6 +9,8 @@ namespace bloomery::apps {
 
 int ChatCommand(const std::vector<std::string>& arguments);
 int BenchCommand(const std::vector<std::string>& arguments);
+int FixtureCommand(const std::vector<std::string>& arguments);
 int PerplexityCommand(const std::vector<std::string>& arguments);
+int QuantizeCommand(const std::vector<std::string>& arguments);
 
 }  // namespace bloomery::apps

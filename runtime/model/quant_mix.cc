@@ -70,8 +70,8 @@ TensorType Wanted(const QuantMix& mix, const MixModel& model, std::string_view n
   return ne.size() > 2 && ne[2] > 1 ? mix.base : mix.dense;
 }
 
-// What stands in for a type of 256-value blocks where rows are no multiple of them. Other tools take
-// Q5_0 and Q5_1 for the smaller two; nothing here writes those, and Q8_0 loses less.
+// What stands in for a type of 256-value blocks where rows are no multiple of them. Other tools
+// take Q5_0 and Q5_1 for the smaller two; nothing here writes those, and Q8_0 loses less.
 TensorType WithSmallBlocks(TensorType type) {
   return type == kQ4_K || type == kQ5_K || type == kQ6_K ? kQ8_0 : type;
 }

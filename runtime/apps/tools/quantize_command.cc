@@ -39,9 +39,11 @@ void CheckPaths(const model::ModelFile& source, const std::string& out) {
 int QuantizeCommand(const std::vector<std::string>& argv) {
   std::string in, out, type;
   int64_t threads = 0;
-  Arguments arguments("bloomery quantize",
-                      "Writes a GGUF model again with its matrices in another type. Norms, routers and\n"
-                      "1-D tensors stay as they are. Types: " + KnownMixes() + ".");
+  Arguments arguments(
+      "bloomery quantize",
+      "Writes a GGUF model again with its matrices in another type. Norms, routers and\n"
+      "1-D tensors stay as they are. Types: " +
+          KnownMixes() + ".");
   arguments.Positional("IN", "the model, a GGUF file or the first of a set", &in)
       .Required()
       .Positional("OUT", "the file to write", &out)

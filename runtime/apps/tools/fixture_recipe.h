@@ -1,0 +1,79 @@
+// What a model of random weights is made of: sizes by name, metadata keys and tensors, read from
+// the file "<seat>.fixture.json" that a plugin ships beside its binary. So the host knows no
+// model's shapes, and a third party's plugin brings its own. Nothing in the file is believed.
+// Values only. docs/tools.md describes the form.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/model/metadata.h"
+#include "runtime/plugin/discovery.h"
+
+namespace bloomery::apps {
+
+// How a tensor is filled. docs/tools.md says what each keeps near one.
+enum class Fill { kNormal, kEmbedding, kGains, kRouter };
+
+struct RecipeTensor {
+  std::string name;  // with "{l}": one a layer
+  std::vector<std::string> ne = {};
+  Fill fill = Fill::kNormal;
+  double gain = 1.0;
+  std::string picks = {};  // of a router: experts a row takes
+};
+
+struct RecipeKey {
+  std::string key;  // with "{arch}"
+  model::ValueKind kind = model::ValueKind::kU32;
+  std::string expression = {};  // of u32
+  double number = 0;            // of f32
+};
+
+// A tensor of one layer with its sizes worked out.
+struct FixtureTensor {
+  std::string name;
+  std::vector<uint64_t> ne;
+  Fill fill;
+  double gain;
+  uint64_t picks;  // routers only
+};
+
+class FixtureRecipe {
+ public:
+  // Throws Error(kBadModel) naming `path` and the field that is absent, unknown or wrong.
+  static FixtureRecipe Parse(std::string_view json, const std::string& path);
+
+  const std::string& model() const { return model_; }
+  const std::vector<std::string>& architectures() const { return architectures_; }
+  // Other sizes by name, also "layers" and "vocabulary". Throws Error(kUsage) for a name the recipe
+  // does not have.
+  void Set(const std::string& name, uint64_t value);
+
+  // With sizes worked out. Throws Error(kBadModel) for a name that is no size and for products
+  // beyond 64 bits.
+  std::vector<std::pair<std::string, model::MetadataValue>> Keys(const std::string& arch) const;
+  std::vector<FixtureTensor> Tensors() const;
+  uint64_t layers() const { return Value("layers"); }
+  uint64_t vocabulary() const { return Value("vocabulary"); }
+
+ private:
+  uint64_t Value(std::string_view expression) const;  // names and numbers joined by '*'
+  FixtureTensor TensorOf(const RecipeTensor& tensor, std::string name) const;
+
+  std::string path_;
+  std::string model_;
+  std::vector<std::string> architectures_;
+  std::map<std::string, uint64_t, std::less<>> sizes_;
+  std::vector<RecipeKey> keys_;
+  std::vector<RecipeTensor> tensors_;
+};
+
+// The recipe of the plugin that claims `architecture`, of the highest version that ships one.
+// Throws Error(kBadModel) with every folder and verdict when there is none.
+FixtureRecipe FindRecipe(const plugin::Discovery& discovery, const std::string& architecture);
+
+}  // namespace bloomery::apps
