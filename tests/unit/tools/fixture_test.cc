@@ -73,7 +73,7 @@ TEST(FixtureRecipe, WrongRecipesAreRefusedByField) {
   EXPECT_THAT(Refused(Changed("\"normal\"", "\"noise\"")), HasSubstr("tensor 3: 'fill'"));
   EXPECT_THAT(Refused(Changed("2*width", "2*wide")), HasSubstr("'wide' is no size"));
   EXPECT_THAT(Refused(Changed("\"picks\": \"used\"", "\"picks\": \"99\"")), HasSubstr("picks 99"));
-  EXPECT_THAT(Refused(Changed("2*width", "9223372036854775807*width")), HasSubstr("overflow"));
+  EXPECT_THAT(Refused(Changed("2*width", "9223372036854775807*width")), HasSubstr("out of range"));
   EXPECT_THAT(Refused(Changed("\"model\"", "\"modell\"")), HasSubstr("'modell'"));
 }
 
