@@ -24,8 +24,9 @@ std::string Shown(T value) {
 template <typename T>
 T ParseValue(std::string_view name, std::string_view text, T min, T max) {
   T value{};
-  const char* end = text.data() + text.size();
-  const auto [next, error] = std::from_chars(text.data(), end, value);
+  const char* begin = text.data();
+  const char* end = begin + text.size();
+  const auto [next, error] = std::from_chars(begin, end, value);
   // Written so that a NaN is refused too.
   if (error != std::errc() || next != end || !(value >= min && value <= max)) {
     throw Error(ErrorKind::kUsage, std::string(name) + " " + Printable(text) +

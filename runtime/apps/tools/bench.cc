@@ -8,6 +8,12 @@
 namespace bloomery::apps {
 namespace {
 
+double Median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t n = values.size();
+  return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
 // Feeds slot 0 from `begin` on with ids of a fixed sequence.
 class Feeder {
  public:
@@ -51,7 +57,7 @@ std::string BenchCase::Name() const {
 }
 
 BenchResult RunBench(exec::PassRunner& runner, const BenchCase& what, int32_t repetitions,
-                     const BenchClock& clock) {
+                     const BenchMeter& meter) {
   const int64_t end = what.depth + what.rows();
   const int64_t ubatch = runner.limits().rows_max;
   Feeder feeder(runner, end);
@@ -59,10 +65,14 @@ BenchResult RunBench(exec::PassRunner& runner, const BenchCase& what, int32_t re
   feeder.Run(0, what.depth, ubatch, false);
   BenchResult result{.what = what};
   for (int32_t i = -1; i < repetitions; ++i) {  // -1: the warm-up
-    const double start = clock();
+    const uint64_t bytes = meter.weight_bytes();
+    const double start = meter.seconds();
     feeder.Run(what.depth, end, what.prompt > 0 ? ubatch : 1, what.prompt == 0);
-    const double seconds = clock() - start;
-    if (i >= 0) result.rates.push_back(static_cast<double>(what.rows()) / seconds);
+    const double seconds = meter.seconds() - start;
+    if (i >= 0) {
+      result.rates.push_back(static_cast<double>(what.rows()) / seconds);
+      result.byte_rates.push_back(static_cast<double>(meter.weight_bytes() - bytes) / seconds);
+    }
     runner.Cut(0, static_cast<int32_t>(what.depth));
   }
   runner.Cut(0, 0);
@@ -71,15 +81,13 @@ BenchResult RunBench(exec::PassRunner& runner, const BenchCase& what, int32_t re
 }
 
 void Summarise(BenchResult& result) {
-  std::vector<double> sorted = result.rates;
-  std::ranges::sort(sorted);
-  const size_t n = sorted.size();
-  const auto count = static_cast<double>(n);
-  result.mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) / count;
-  result.median = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+  const auto n = static_cast<double>(result.rates.size());
+  result.mean = std::accumulate(result.rates.begin(), result.rates.end(), 0.0) / n;
+  result.median = Median(result.rates);
+  result.byte_median = Median(result.byte_rates);
   double squares = 0;
-  for (const double rate : sorted) squares += (rate - result.mean) * (rate - result.mean);
-  result.deviation = n > 1 ? std::sqrt(squares / (count - 1)) : 0;
+  for (const double rate : result.rates) squares += (rate - result.mean) * (rate - result.mean);
+  result.deviation = n > 1 ? std::sqrt(squares / (n - 1)) : 0;
 }
 
 }  // namespace bloomery::apps

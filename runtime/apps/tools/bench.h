@@ -23,24 +23,29 @@ struct BenchCase {
   std::string Name() const;  // "pp512", "tg128 @ d4096"
 };
 
-// Rows a second of each repetition, and what they come to.
+// Rows a second and weight bytes a second of each repetition, and what they come to.
 struct BenchResult {
   BenchCase what;
   std::vector<double> rates = {};
+  std::vector<double> byte_rates = {};
   double mean = 0;
   double deviation = 0;  // standard deviation of a sample; 0 for a single repetition
   double median = 0;
+  double byte_median = 0;
 };
 
-// Seconds on a clock that only moves forward.
-using BenchClock = std::function<double()>;
+// What is read around each repetition.
+struct BenchMeter {
+  std::function<double()> seconds;         // on a clock that only moves forward
+  std::function<uint64_t()> weight_bytes;  // read by the kernels so far
+};
 
 // Runs the case once to warm up, then `repetitions` times. Token ids are pseudo-random, the same in
 // every run. A prompt computes the logits of its last row, a token those of its own.
 BenchResult RunBench(exec::PassRunner& runner, const BenchCase& what, int32_t repetitions,
-                     const BenchClock& clock);
+                     const BenchMeter& meter);
 
-// Fills mean, deviation and median from the rates (at least one).
+// Fills mean, deviation and medians from the rates (at least one of each).
 void Summarise(BenchResult& result);
 
 }  // namespace bloomery::apps

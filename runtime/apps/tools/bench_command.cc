@@ -59,9 +59,10 @@ void BenchThreads(const BenchFlags& flags, const std::vector<BenchCase>& cases, 
   setting.type_v = flags.seat.type_v;
   const bool json = flags.output == "json";
   if (first && !json) std::cout << MarkdownHeader(setting);
+  const BenchMeter meter{Now, [&] { return loaded.seat->counters().weight_bytes_read; }};
   for (const BenchCase& what : cases) {
     const BenchResult result =
-        RunBench(*loaded.seat, what, static_cast<int32_t>(flags.repetitions), Now);
+        RunBench(*loaded.seat, what, static_cast<int32_t>(flags.repetitions), meter);
     std::cout << (json ? JsonRow(setting, result) : MarkdownRow(setting, result)) << std::flush;
   }
 }

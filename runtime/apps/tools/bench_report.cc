@@ -60,15 +60,15 @@ std::string MarkdownHeader(const BenchSetting& setting) {
          ", " + std::string(setting.build.compiler) + ", " + std::string(setting.build.flags) +
          "\n\n" +
          "| model | parameters | kernels | threads | ubatch | kv | test | t/s (mean ± sd) | "
-         "median |\n|---|---|---|---|---|---|---|---|---|\n";
+         "median | weights GB/s |\n|---|---|---|---|---|---|---|---|---|---|\n";
 }
 
 std::string MarkdownRow(const BenchSetting& setting, const BenchResult& result) {
-  return "| " + setting.model + " | " + Fixed(static_cast<double>(setting.parameters) / 1e9) +
-         " B | " + setting.kernels + " | " + std::to_string(setting.threads) + " | " +
+  return "| " + setting.model + " | " + Fixed(static_cast<double>(setting.parameters) / 1e6) +
+         " M | " + setting.kernels + " | " + std::to_string(setting.threads) + " | " +
          std::to_string(setting.ubatch) + " | " + setting.type_k + "/" + setting.type_v + " | " +
          result.what.Name() + " | " + Fixed(result.mean) + " ± " + Fixed(result.deviation) + " | " +
-         Fixed(result.median) + " |\n";
+         Fixed(result.median) + " | " + Fixed(result.byte_median / 1e9) + " |\n";
 }
 
 std::string JsonRow(const BenchSetting& setting, const BenchResult& result) {
@@ -90,6 +90,7 @@ std::string JsonRow(const BenchSetting& setting, const BenchResult& result) {
   add("mean_ts", result.mean);
   add("stddev_ts", result.deviation);
   add("median_ts", result.median);
+  add("weight_bytes_per_second", result.byte_median);
   rapidjson::Value rates(rapidjson::kArrayType);
   for (const double rate : result.rates) rates.PushBack(rate, allocator);
   row.AddMember("samples_ts", rates, allocator);

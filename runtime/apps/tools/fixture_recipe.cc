@@ -181,8 +181,9 @@ uint64_t FixtureRecipe::Value(std::string_view expression) const {
     const size_t star = std::min(rest.find('*'), rest.size());
     const std::string_view factor = rest.substr(0, star);
     uint64_t value = 0;
-    const char* end = factor.data() + factor.size();
-    const auto [next, error] = std::from_chars(factor.data(), end, value);
+    const char* begin = factor.data();
+    const char* end = begin + factor.size();
+    const auto [next, error] = std::from_chars(begin, end, value);
     if (error != std::errc() || next != end) {
       const auto size = sizes_.find(factor);
       if (size == sizes_.end()) {

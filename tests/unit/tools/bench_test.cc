@@ -10,7 +10,6 @@
 namespace bloomery::apps {
 namespace {
 
-using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -26,7 +25,8 @@ struct Clocked {
     runner.before_run = [this](std::span<const exec::PassRow>) { now += 0.25; };
   }
   BenchResult Run(const BenchCase& what, int32_t repetitions) {
-    return RunBench(runner, what, repetitions, [this] { return now; });
+    return RunBench(runner, what, repetitions,
+                    {[this] { return now; }, [this] { return 100 * runner.passes.size(); }});
   }
 };
 
@@ -55,14 +55,17 @@ TEST(Bench, TokensRunOneAPassWithLogits) {
     EXPECT_TRUE(pass[0].logits);
   }
   EXPECT_THAT(result.rates, ElementsAre(4.0));
+  EXPECT_THAT(result.byte_rates, ElementsAre(400.0));
 }
 
 TEST(Bench, SummaryIsMeanSampleDeviationAndMedian) {
   BenchResult result;
   result.rates = {4, 1, 2, 9};
+  result.byte_rates = {40, 10, 20, 90};
   Summarise(result);
   EXPECT_DOUBLE_EQ(result.mean, 4);
   EXPECT_DOUBLE_EQ(result.median, 3);
+  EXPECT_DOUBLE_EQ(result.byte_median, 30);
   EXPECT_NEAR(result.deviation, 3.559026, 1e-6);  // sqrt((0 + 9 + 4 + 25) / 3)
   result.rates = {7};
   Summarise(result);
@@ -76,9 +79,11 @@ TEST(Bench, RowsNameMachineFileBuildAndCase) {
   setting.kernels = "avx2";
   BenchResult result{.what = {.tokens = 128, .depth = 64}};
   result.rates = {10};
+  result.byte_rates = {2.5e9};
   Summarise(result);
   EXPECT_THAT(MarkdownHeader(setting), HasSubstr("a cpu, 2 cores"));
-  EXPECT_THAT(MarkdownRow(setting, result), HasSubstr("| tg128 @ d64 | 10.00 ± 0.00 | 10.00 |"));
+  EXPECT_THAT(MarkdownRow(setting, result),
+              HasSubstr("| tg128 @ d64 | 10.00 ± 0.00 | 10.00 | 2.50 |"));
   const rapidjson::Document row = ParseJson(JsonRow(setting, result), "row");
   EXPECT_EQ(std::string(row["cpu"].GetString()), "a cpu");
   EXPECT_EQ(std::string(row["file"].GetString()), "f.gguf");
