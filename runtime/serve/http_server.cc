@@ -17,11 +17,13 @@
 #include <boost/asio/strand.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <condition_variable>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -81,6 +83,14 @@ std::string ChunkOf(std::string_view bytes) {
   return chunk;
 }
 
+// Whether a request without Content-Length says in a known way where its body ends. The parser
+// takes one with another last coding for one without a body, and the body for the next request.
+bool FramingIsKnown(const http::fields& head) {
+  const auto [first, last] = head.equal_range(http::field::transfer_encoding);
+  if (first == last) return true;
+  return std::next(first) == last && beast::iequals(first->value(), "chunked");
+}
+
 class Exchange;
 
 // One connection. All members are touched on its strand only.
@@ -91,7 +101,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
         socket_(std::move(socket)),
         deadline_timer_(socket_.get_executor()),
         ping_timer_(socket_.get_executor()),
-        counted_(counted) {}
+        counted_(counted),
+        // A head must fit, and so must each chunk's head and a trailer: neither counts as body.
+        buffer_(shared_->options.head_bytes_max + kWatchReadBytes) {}
 
   bool counted() const { return counted_; }
   Strand executor() { return socket_.get_executor(); }
@@ -294,7 +306,8 @@ void Connection::OnHead(const ErrorCode& error, size_t bytes) {
   if (closed_) return;
   if (timed_out_) return RefuseRequest(408, "the request head did not arrive in time");
   // Beast looks at its limit only where it needs more bytes, so a head may pass it by a little.
-  if (error == http::error::header_limit || bytes > shared_->options.head_bytes_max)
+  if (error == http::error::header_limit || error == http::error::buffer_overflow ||
+      bytes > shared_->options.head_bytes_max)
     return RefuseRequest(431, "the request head is too large");
   if (error == http::error::body_limit) return RefuseRequest(413, "the request body is too large");
   if (error && error.category() == http::make_error_code(http::error::bad_method).category() &&
@@ -310,6 +323,9 @@ void Connection::OnHead(const ErrorCode& error, size_t bytes) {
   if (head.find(http::field::transfer_encoding) != head.end() &&
       head.find(http::field::content_length) != head.end()) {
     return RefuseRequest(400, "malformed HTTP request: Content-Length beside Transfer-Encoding");
+  }
+  if (!FramingIsKnown(head)) {
+    return RefuseRequest(400, "malformed HTTP request: Transfer-Encoding other than chunked");
   }
   request_ = TakeHead();
   if (!ParseTarget(std::string_view(head.target().data(), head.target().size()), request_)) {
@@ -371,6 +387,9 @@ void Connection::OnBody(const ErrorCode& error) {
   if (closed_) return;
   if (timed_out_) return RefuseRequest(408, "the request body did not arrive in time");
   if (error == http::error::body_limit) return RefuseRequest(413, "the request body is too large");
+  if (error == http::error::buffer_overflow) {
+    return RefuseRequest(431, "a chunk's head or the trailer is too large");
+  }
   if (error && error != http::error::partial_message &&
       error.category() == http::make_error_code(http::error::bad_method).category()) {
     return RefuseRequest(400, "malformed HTTP request: " + error.message());

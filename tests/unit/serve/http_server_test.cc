@@ -199,6 +199,16 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"LengthAndChunks",
                   "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
                   "0\r\n\r\n"},
+        Malformed{"UnknownCoding",
+                  "POST / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n"
+                  "GET /smuggled HTTP/1.1\r\n\r\n"},
+        Malformed{"ChunkedNotLast",
+                  "POST / HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n"},
+        Malformed{"CompressedBody",
+                  "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"},
+        Malformed{"TwoCodings",
+                  "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n"
+                  "Transfer-Encoding: identity\r\n\r\n0\r\n\r\n"},
         Malformed{"BadChunk",
                   "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n"},
         Malformed{"BadEscape", "GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n"},
@@ -246,6 +256,24 @@ TEST_F(HttpServerTest, BodyAtTheLimitPassesAndOnePastIsRefused) {
   chunked.Send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" +
                std::string(101, 'b') + "\r\n0\r\n\r\n");
   EXPECT_EQ(chunked.Read().status, 413);
+}
+
+// What frames a chunked body is not counted as body, so it has the head's limit.
+TEST_F(HttpServerTest, TrailerAndChunkHeadOverTheHeadsLimitAreRefused) {
+  options_.head_bytes_max = 1000;
+  const int port = Start();
+  const std::string head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string fields;
+  for (int i = 0; i < 2000; ++i) fields += "A: b\r\n";
+  Client trailer(port);
+  trailer.Send(head + "1\r\nx\r\n0\r\n" + fields + "\r\n");
+  EXPECT_EQ(trailer.Read().status, 431);
+  Client chunk(port);
+  chunk.Send(head + "1;" + std::string(12000, 'e') + "\r\nx\r\n0\r\n\r\n");
+  EXPECT_EQ(chunk.Read().status, 431);
+  Client small(port);
+  small.Send(head + "1;e\r\nx\r\n0\r\nA: b\r\n\r\n");
+  EXPECT_EQ(small.Read().body, "POST / x");
 }
 
 TEST_F(HttpServerTest, BodiesOverTheSharedLimitAreRefusedUntilOneEnds) {
