@@ -11,6 +11,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
+#include "runtime/base/utf8.h"
 #include "runtime/serve/http_server.h"
 
 extern char** environ;  // NOLINT: POSIX declares it nowhere
@@ -116,6 +117,11 @@ void ReadNamedFiles(serve::ServeSettings& settings, const FileSystem& files) {
     for (std::string line; std::getline(lines, line);) {
       while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
       if (!line.empty() && line.front() != '#') settings.api_keys.push_back(line);
+    }
+    // Without a key nobody is asked for one: a file of none must not open the server.
+    if (settings.api_keys.empty()) {
+      throw Error(ErrorKind::kUsage, "--api-key-file " + Printable(settings.api_key_file) +
+                                         ": holds no key; empty lines and lines with # are none");
     }
   }
   if (!settings.chat_template_file.empty()) {

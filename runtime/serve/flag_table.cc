@@ -45,6 +45,12 @@ void SetParallel(S& s, const I& i) {
   s.parallel = i.integer < 0 ? 1 : static_cast<int>(i.integer);
 }
 
+// A variable that is set but empty is a mistake, and must not open the server to everyone.
+void SetApiKeys(S& s, const I& i) {
+  s.api_keys = SplitList(i.text);
+  if (s.api_keys.empty()) throw Error(ErrorKind::kUsage, "expected at least one key");
+}
+
 void RequireJinja(const I& i) {
   if (!i.on) throw Error(ErrorKind::kUsage, "templates are always Jinja here");
 }
@@ -188,7 +194,7 @@ constexpr Flag kFlags[] = {
      .help = "Which kernels run on the CPU. Every choice gives the same bits.",
      .apply = BLOOMERY_SET(s.isa = IsaOf(i.text))},
     {.group = "Model", .names = "--host-budget", .env = "BLOOMERY_HOST_BUDGET", .value = kText,
-     .metavar = "BYTES", .fallback = "what the machine has",
+     .metavar = "BYTES", .fallback = "no limit",
      .help = "Host memory the server may plan with: bytes, or a number with KiB, MiB or GiB.",
      .apply = BLOOMERY_SET(s.host_budget_bytes = BytesOf(i.text))},
     {.group = "Model", .names = "--mmap", .negative = "--no-mmap", .env = "LLAMA_ARG_MMAP",
@@ -273,7 +279,7 @@ constexpr Flag kFlags[] = {
     {.group = "Network", .names = "--api-key", .env = "LLAMA_API_KEY", .value = kText,
      .metavar = "KEY,...", .fallback = "none",
      .help = "Keys a client must send as a Bearer token or X-Api-Key. Without one nobody is asked.",
-     .apply = BLOOMERY_SET(s.api_keys = SplitList(i.text))},
+     .apply = BLOOMERY_SET(SetApiKeys(s, i))},
     {.group = "Network", .names = "--api-key-file", .env = "LLAMA_ARG_API_KEY_FILE", .value = kText,
      .metavar = "FILE", .fallback = "none",
      .help = "Further keys, one a line; empty lines and lines with # are skipped.",

@@ -1,5 +1,5 @@
 // programs.mjs BIN: the programs as users start them: exit codes, the stop signals, the chat in a
-// pipe, the socket before the model is loaded, and a short soak.
+// pipe, the socket before the model is loaded, and a soak of 200 requests.
 import { spawn } from 'node:child_process';
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -28,6 +28,8 @@ async function exitCodes() {
   writeFileSync(join(folder, 'text.gguf'), 'this is no model');
   checkEqual((await run(serve, ['--port', '0', '-m', join(folder, 'text.gguf')])).code, 65, 'no model');
   checkEqual((await run(serve, ['--api-key-file', join(folder, 'none')])).code, 66, 'missing key file');
+  writeFileSync(join(folder, 'no-keys'), '# none\n\n');
+  checkEqual((await run(serve, ['--api-key-file', join(folder, 'no-keys')])).code, 64, 'a key file without keys');
   writeFileSync(join(folder, 'bad.jinja'), '{% frob %}');
   checkEqual((await run(serve, ['--port', '0', '--chat-template-file', join(folder, 'bad.jinja')])).code,
              65, 'broken template');
@@ -98,9 +100,9 @@ async function chat() {
   checkEqual((await run(bloomery, ['chat', '--url', server.url], question)).code, 66, 'no server');
 }
 
-async function shortSoak() {
+async function soakOf200() {
   const server = await startServer(serve, ['-np', '4']);
-  const soak = spawn(process.execPath, [join(here, '..', 'soak.mjs'), server.url, '60', '8', '3'],
+  const soak = spawn(process.execPath, [join(here, '..', 'soak.mjs'), server.url, '200', '8', '3'],
                      { stdio: 'inherit' });
   const code = await new Promise((resolve) => soak.on('close', resolve));
   checkEqual(code, 0, 'soak');
@@ -111,5 +113,5 @@ await exitCodes();
 await serverLife();
 await keyFile();
 await chat();
-await shortSoak();
+await soakOf200();
 console.log('ok');

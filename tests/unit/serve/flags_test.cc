@@ -212,6 +212,8 @@ TEST(Flags, BadValuesAreRefusedWithNameAndReason) {
   EXPECT_THAT(Refusal({}, {{"LLAMA_ARG_ENDPOINT_SLOTS", "maybe"}}),
               HasSubstr("LLAMA_ARG_ENDPOINT_SLOTS"));
   EXPECT_THAT(Refusal({}, {}, "port = x\n"), HasSubstr("serve.ini: port"));
+  EXPECT_THAT(Refusal({"--api-key", ","}), HasSubstr("at least one key"));
+  EXPECT_THAT(Refusal({}, {{"LLAMA_API_KEY", ""}}), HasSubstr("LLAMA_API_KEY"));
   EXPECT_THAT(Refusal({"--host-budget", "5 parsecs"}), HasSubstr("--host-budget"));
   EXPECT_THAT(Refusal({"--chat-template-kwargs", "[1]"}), HasSubstr("JSON object"));
   EXPECT_THAT(Refusal({"--chat-template-kwargs", "{"}), HasSubstr("--chat-template-kwargs"));
