@@ -133,7 +133,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Handle();
   HttpRequest TakeHead();
   bool ReserveBody();
-  void ReleaseBody();
+  void ReleaseBody() { ReleaseBody(reserved_bytes_); }
+  void ReleaseBody(size_t bytes);
 
   void Watch();
   void OnWatch(const ErrorCode& error, size_t bytes);
@@ -370,9 +371,9 @@ bool Connection::ReserveBody() {
   return true;
 }
 
-void Connection::ReleaseBody() {
-  shared_->body_bytes.fetch_sub(reserved_bytes_);
-  reserved_bytes_ = 0;
+void Connection::ReleaseBody(size_t bytes) {
+  shared_->body_bytes.fetch_sub(bytes);
+  reserved_bytes_ -= bytes;
 }
 
 void Connection::ReadBody() {
@@ -402,6 +403,8 @@ void Connection::Handle() {
   ClearDeadline();
   request_.body = std::move(parser_->get().body());
   parser_.reset();
+  // What a chunked body was counted for and did not take: an answer may run for minutes.
+  ReleaseBody(reserved_bytes_ - std::min(reserved_bytes_, request_.body.size()));
   state_ = State::kAnswering;
   on_gone_ = nullptr;
   Watch();

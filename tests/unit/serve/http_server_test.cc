@@ -290,6 +290,25 @@ TEST_F(HttpServerTest, BodiesOverTheSharedLimitAreRefusedUntilOneEnds) {
   EXPECT_EQ(Fetch(port, "POST", "/2", std::string(100, 'b')).status, 200);
 }
 
+// While it is read a chunked body counts as the largest; its answer may then take minutes.
+TEST_F(HttpServerTest, ChunkedBodyCountsByItsOwnBytesWhileItsAnswerIsMade) {
+  options_.body_bytes_max = 100;
+  options_.bodies_bytes_max = 150;
+  std::promise<std::shared_ptr<HttpExchange>> held;
+  const Handler answer = handler_;
+  handler_ = [&](std::shared_ptr<HttpExchange> exchange) {
+    if (exchange->request().path == "/held") return held.set_value(std::move(exchange));
+    answer(std::move(exchange));
+  };
+  const int port = Start();
+  Client slow(port);
+  slow.Send("POST /held HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n");
+  const std::shared_ptr<HttpExchange> exchange = held.get_future().get();
+  EXPECT_EQ(Fetch(port, "POST", "/", std::string(100, 'b')).status, 200);
+  answer(exchange);
+  EXPECT_EQ(slow.Read().body, "POST /held ab");
+}
+
 TEST_F(HttpServerTest, ConnectionPastTheLimitGetsA503UntilOneEnds) {
   options_.connections_max = 2;
   const int port = Start();
