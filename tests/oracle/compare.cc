@@ -110,7 +110,8 @@ Findings CompareBand(const Safetensors& golden, const std::string& prompt, const
     for (size_t k = 0; k < kTop; ++k) {
       const auto id = static_cast<size_t>(top_ids.ints[t * kTop + k]);
       const double difference = std::abs(double{logits[t][id]} - top.floats[t * kTop + k]);
-      of_position = difference <= of_position ? of_position : difference;
+      // A NaN stays the worst there is, and sorts.
+      of_position = std::isfinite(difference) ? std::max(of_position, difference) : INFINITY;
     }
     worst.push_back(of_position);
     if (!(of_position <= tolerance.flipped)) ++flipped;

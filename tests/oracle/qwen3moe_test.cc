@@ -17,10 +17,12 @@
 namespace bloomery::test {
 namespace {
 
-// The set's column says 2e-6, measured on another architecture. A float64 pass over these files
-// is 2.9e-6 (mini, layer 1, row 214 of `long`) and 2.6e-6 (large, layer 5, row 312) away from the
-// goldens, which were made in float32: what is nearer to them than that proves nothing.
-constexpr double kRouterWeightBound = 4e-6;
+// The column's bound on a pick's weight, and what a few picks may reach. A float64 pass over these
+// files is up to 2.9e-6 (mini, layer 1, row 214 of `long`) and 2.6e-6 (large, layer 5, row 312)
+// away from the goldens, which were made in float32: there the goldens' own router logits are off,
+// within their bound of 1e-5, and no right engine can be nearer. Subject::loose_picks counts those.
+constexpr double kRouterWeightBound = 2e-6;
+constexpr double kRouterWeightWorst = 4e-6;
 
 const std::vector<std::string> kPrompts = {"short", "sum", "mid", "long"};
 
@@ -34,6 +36,7 @@ struct Subject {
   std::string golden_folder;
   ExactTolerance exact = {};
   BandTolerance band = {};
+  size_t loose_picks = 0;  // weights past kRouterWeightBound
   double eval_row_exact = 2e-6;
   double eval_mean_band = 2e-4;
   double eval_row_band = 1e-3;
@@ -44,12 +47,13 @@ struct Subject {
 Subject Mini() {
   return {.model = MiniPath(),
           .golden_folder = BLOOMERY_SOURCE_DIR "/tests/data/mini/qwen3moe",
-          .exact = {.worst = 2e-4}};
+          .exact = {.worst = 2e-4},
+          .loose_picks = 2};
 }
 
 Subject Large() {
   const std::string folder = OraclePath() + "/models/qwen3moe";
-  return {.model = folder + "/model.gguf", .golden_folder = folder};
+  return {.model = folder + "/model.gguf", .golden_folder = folder, .loose_picks = 2};
 }
 
 Subject Seedling() {
@@ -174,8 +178,33 @@ void ExpectHidden(const exec::Seat& seat, const Safetensors& golden, int32_t lay
   }
 }
 
-void ExpectRouting(const exec::Seat& seat, const Safetensors& golden, const std::string& prompt,
-                   int32_t layers) {
+// A pick's weight is its share of the softmax of the logits beside it, here in float64: what the
+// logits' own tolerance hides in a comparison with goldens is seen.
+void ExpectWeightsFollowLogits(const exec::Seat& seat, const std::string& name, size_t used) {
+  constexpr double kRoundings = 2e-7;  // three of a float near 1
+  const exec::Observation logits = seat.Observe(name + ".logits");
+  const std::span<const int32_t> ids = seat.Observe(name + ".ids").Ints();
+  const std::span<const float> weights = seat.Observe(name + ".weights").Floats();
+  const auto experts = static_cast<size_t>(logits.width);
+  for (size_t row = 0; row < ids.size() / used; ++row) {
+    const auto exponential = [&](size_t pick) {
+      const std::span<const float> of_row = logits.Floats().subspan(row * experts, experts);
+      return std::exp(double{of_row[static_cast<size_t>(ids[row * used + pick])]} -
+                      double{of_row[static_cast<size_t>(ids[row * used])]});
+    };
+    double sum = 0;
+    for (size_t pick = 0; pick < used; ++pick) sum += exponential(pick);
+    for (size_t pick = 0; pick < used; ++pick) {
+      EXPECT_NEAR(weights[row * used + pick], exponential(pick) / sum, kRoundings)
+          << name << ", row " << row;
+    }
+  }
+}
+
+// Returns how many weights are past kRouterWeightBound.
+size_t ExpectRouting(const exec::Seat& seat, const Safetensors& golden, const std::string& prompt,
+                     int32_t layers) {
+  size_t loose = 0;
   for (int32_t l = 0; l < layers; ++l) {
     const std::string name = "layer." + std::to_string(l) + ".router";
     const std::string gate = prompt + ".router.model.layers." + std::to_string(l) + ".mlp.gate.";
@@ -183,11 +212,17 @@ void ExpectRouting(const exec::Seat& seat, const Safetensors& golden, const std:
     ExpectNothing(CompareValues(name + ".logits", seat.Observe(name + ".logits").Floats(),
                                 golden.Get(gate + "0").floats, 1e-5));
     const GoldenTensor& ids = golden.Get(gate + "2");
-    ExpectNothing(CompareRouting(name, static_cast<size_t>(ids.width()),
-                                 seat.Observe(name + ".ids").Ints(),
-                                 seat.Observe(name + ".weights").Floats(), ids.ints,
-                                 golden.Get(gate + "1").floats, kRouterWeightBound));
+    const auto used = static_cast<size_t>(ids.width());
+    const auto routing = [&](double bound) {
+      return CompareRouting(name, used, seat.Observe(name + ".ids").Ints(),
+                            seat.Observe(name + ".weights").Floats(), ids.ints,
+                            golden.Get(gate + "1").floats, bound);
+    };
+    ExpectNothing(routing(kRouterWeightWorst));
+    loose += routing(kRouterWeightBound).size();
+    ExpectWeightsFollowLogits(seat, name, used);
   }
+  return loose;
 }
 
 void ExpectInnerValues(const Subject& subject) {
@@ -198,9 +233,9 @@ void ExpectInnerValues(const Subject& subject) {
   LoadedSeat loaded = LoadThroughPlugin(subject.model, options);
   RunOnce(*loaded.seat, golden.Get("mid.ids").ints);
   ExpectHidden(*loaded.seat, golden, observed.layers);
-  ExpectRouting(*loaded.seat, golden, "mid", observed.layers);
+  EXPECT_EQ(ExpectRouting(*loaded.seat, golden, "mid", observed.layers), 0U);
   RunOnce(*loaded.seat, golden.Get("long.ids").ints);
-  ExpectRouting(*loaded.seat, golden, "long", observed.layers);
+  EXPECT_LE(ExpectRouting(*loaded.seat, golden, "long", observed.layers), subject.loose_picks);
 }
 
 // The half-precision column: rows of hidden states within 2 % of their norm, router logits and
