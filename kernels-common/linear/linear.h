@@ -37,6 +37,6 @@ struct LinearArgs {
 };
 
 // Splits of n that are multiples of this keep the CPU kernels at full tiles; any split is correct.
-inline constexpr std::size_t kLinearTileRows = 16;
+inline constexpr std::size_t kLinearTileRows = 32;
 
 }  // namespace bloomery::kernels

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "kernels-common/cpu/lanes_avx2.h"
 #include "kernels-common/linear/cpu/column.h"
@@ -25,8 +26,10 @@ namespace {
 
 constexpr std::size_t kTile = kTileRows;
 constexpr std::size_t kTileColumns = 4;  // activation rows of a register tile
-// Below this many rows unpacking again from cache is cheaper than a padded register tile.
+// Below this many rows unpacking again from cache is cheaper than a padded register tile. Code
+// books take longer to unpack.
 constexpr std::size_t kUnpackRows = 4;
+constexpr std::size_t kUnpackRowsOfBooks = 2;
 
 void StoreInt(void* p, __m256i a) { _mm256_store_si256(static_cast<__m256i*>(p), a); }
 
@@ -185,6 +188,8 @@ __m256 KTile(const KStored* w0, const KStored* w1, const Column* columns, std::s
 template <class Format>
 struct KKernels {
   using Stored = KStored;
+  static constexpr std::size_t kTileFromRows =
+      std::is_base_of_v<FormatIq, Format> ? kUnpackRowsOfBooks : kUnpackRows;
   static __m256 Dot8(const std::byte* const* w, const Column& column, std::size_t k) {
     return KDot8<Format>(w, column, k / 256);
   }
@@ -242,6 +247,7 @@ __m256 SmallValues(const __m256i* products, __m256 d, __m256 m, __m256 sums) {
 template <class Format>
 struct SmallKernels {
   using Stored = SmallStored;
+  static constexpr std::size_t kTileFromRows = kUnpackRows;
 
   static __m256 Dot8(const std::byte* const* w, const Column& column, std::size_t k) {
     __m256 y = _mm256_setzero_ps();
@@ -375,7 +381,7 @@ void ManyRows(const LinearArgs& args, std::size_t n_begin, std::size_t n_end, st
 
 template <class Kernels>
 void Walk(const LinearArgs& args, std::size_t n_begin, std::size_t n_end, std::byte* scratch) {
-  if (args.rows < kUnpackRows) {
+  if (args.rows < Kernels::kTileFromRows) {
     FewRows<Kernels>(args, n_begin, n_end);
   } else {
     ManyRows<Kernels>(args, n_begin, n_end, scratch);

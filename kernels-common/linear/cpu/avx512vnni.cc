@@ -1,18 +1,19 @@
 // AVX-512 VNNI kernels of Linear for integer formats.
 //
-// Lanes are weight rows: sixteen rows are unpacked once and transposed so that one vector holds
-// four consecutive codes of each, and one dpbusd multiplies them with four codes of an activation
-// row that a load broadcasts. Sums stay in their lane: no reduction, and N4 and N5 run on sixteen
-// rows at once. Codes are unsigned there; what an offset adds is taken out by the sums of 16 codes.
-// Up to eight activation rows go together over a tile. Few activation rows do not pay for the
-// unpacking: they take the AVX2 kernels.
+// Lanes are weight rows: a vector holds four consecutive codes of each of sixteen rows, and one
+// dpbusd multiplies them with four codes of an activation row that a load broadcasts. Sums stay in
+// their lane: no reduction, and N4 and N5 run on sixteen rows at once. Codes are unsigned there;
+// what an offset adds is taken out by the sums of 16 codes.
+//
+// 32 rows are unpacked and transposed once, then all activation rows pass over them, six at a time.
+// (A tile of 256 weights that stays in the first cache, with y kept in memory between steps, was
+// slower: rows of y lie a power of two apart and evict each other.) One row alone does not pay for
+// the unpacking: it takes the AVX2 kernels.
 #include <immintrin.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstring>
-#include <span>
 
 #include "kernels-common/linear/cpu/column.h"
 #include "kernels-common/linear/cpu/isa_entries.h"
@@ -22,10 +23,10 @@
 namespace bloomery::kernels::cpu::avx512vnni {
 namespace {
 
-constexpr std::size_t kLanes = 16;      // weight rows of a tile
-constexpr std::size_t kColumnsMax = 8;  // activation rows that share the loads of a tile
-// From this many activation rows on a tile is worth its unpacking (tests/bench).
-constexpr std::size_t kTileFromRows = 5;
+constexpr std::size_t kLanes = 16;  // weight rows of a vector
+constexpr std::size_t kGroups = 2;  // vectors of weight rows of a tile
+// From this many activation rows on a tile is worth its unpacking, for every format (tests/bench).
+constexpr std::size_t kTileFromRows = 2;
 
 // 256 weights of sixteen rows, formats of 256. codes[i]: codes 4i..4i+3 of each row; scales[s]: of
 // sub-block s of 16; side[p]: what goes with the sums of sub-blocks 2p and 2p+1.
@@ -36,7 +37,7 @@ struct alignas(64) KLanes {
   float d[kLanes];
   float m[kLanes];
 };
-static_assert(sizeof(KLanes) <= kLanesStepBytes);
+static_assert(kGroups * sizeof(KLanes) <= kLanesStepBytes);
 
 // The same for formats of 32 and 64: d and m of each 32.
 struct alignas(64) SmallLanes {
@@ -44,7 +45,7 @@ struct alignas(64) SmallLanes {
   float d[8][kLanes];
   float m[8][kLanes];
 };
-static_assert(sizeof(SmallLanes) <= kLanesStepBytes);
+static_assert(kGroups * sizeof(SmallLanes) <= kLanesStepBytes);
 
 __m512i Load512(const void* p) { return _mm512_load_si512(p); }
 
@@ -99,7 +100,8 @@ void TransposeCodes(const std::byte* rows, std::uint8_t (*codes)[64]) {
 // ---- Formats of 256.
 
 template <class Format>
-void PackStep(const std::byte* const* w, std::size_t step, KLanes* out) {
+void PackK(const std::byte* const* w, std::size_t step, std::size_t /*count*/, void* tile) {
+  auto* out = static_cast<KLanes*>(tile);
   alignas(64) std::byte codes[kLanes][256];
   alignas(64) std::int16_t factors[kLanes][32];  // scales in KStep's order, then side
   for (std::size_t row = 0; row < kLanes; ++row) {
@@ -135,75 +137,94 @@ void PackStep(const std::byte* const* w, std::size_t step, KLanes* out) {
   }
 }
 
+// How a tile meets activation rows. Step<groups, columns> gives t of N5 for step `step`, of which
+// `spans` groups of 32 are there: t[g * columns + c] of part g of the tile and column c.
+//
 // kSub: weights that share a scale, 16 or 32.
-template <bool kMins, std::size_t kSub, std::size_t kColumns>
-void OverLanes(const KLanes* tile, const Column* columns, std::size_t k, __m512* y) {
-  for (std::size_t c = 0; c < kColumns; ++c) {
-    y[c] = _mm512_setzero_ps();
-  }
-  for (std::size_t step = 0; step < k / kStepValues; ++step, ++tile) {
-    __m512i sums[kColumns];
-    __m512i side[kColumns];
-    for (std::size_t c = 0; c < kColumns; ++c) {
-      side[c] = _mm512_setzero_si512();
+template <bool kMins, std::size_t kSub>
+struct KShape {
+  using Tile = KLanes;
+  static constexpr std::size_t kColumnsMax = 6;
+
+  template <std::size_t kRowGroups, std::size_t kColumns>
+  static void Step(const Tile* tile, const Column* columns, std::size_t step, std::size_t /*spans*/,
+                   __m512* t) {
+    constexpr std::size_t kAll = kRowGroups * kColumns;
+    __m512i sums[kAll];
+    __m512i side[kAll];
+    for (std::size_t i = 0; i < kAll; ++i) {
+      side[i] = _mm512_setzero_si512();
     }
     for (std::size_t p = 0; p < 8; ++p) {
-      const __m512i factors = Load512(tile->side[p]);
       for (std::size_t c = 0; c < kColumns; ++c) {
-        side[c] =
-            _mm512_dpwssd_epi32(side[c], factors, Everywhere(columns[c].sums + 16 * step + 2 * p));
+        const __m512i pair = Everywhere(columns[c].sums + 16 * step + 2 * p);
+        for (std::size_t g = 0; g < kRowGroups; ++g) {
+          side[g * kColumns + c] =
+              _mm512_dpwssd_epi32(side[g * kColumns + c], Load512(tile[g].side[p]), pair);
+        }
       }
     }
-    for (std::size_t c = 0; c < kColumns; ++c) {
-      sums[c] = kMins ? _mm512_setzero_si512() : side[c];
+    for (std::size_t i = 0; i < kAll; ++i) {
+      sums[i] = kMins ? _mm512_setzero_si512() : side[i];
     }
     for (std::size_t sub = 0; sub < kStepValues / kSub; ++sub) {
-      __m512i dots[kColumns];
-      for (std::size_t c = 0; c < kColumns; ++c) {
-        dots[c] = _mm512_setzero_si512();
+      __m512i dots[kAll];
+      for (std::size_t i = 0; i < kAll; ++i) {
+        dots[i] = _mm512_setzero_si512();
       }
       for (std::size_t i = 0; i < kSub / 4; ++i) {
         const std::size_t at = sub * (kSub / 4) + i;
-        const __m512i codes = Load512(tile->codes[at]);
+        __m512i codes[kRowGroups];
+        for (std::size_t g = 0; g < kRowGroups; ++g) {
+          codes[g] = Load512(tile[g].codes[at]);
+        }
         for (std::size_t c = 0; c < kColumns; ++c) {
-          dots[c] = _mm512_dpbusd_epi32(dots[c], codes,
-                                        Everywhere(columns[c].codes + kStepValues * step + 4 * at));
+          const __m512i q = Everywhere(columns[c].codes + kStepValues * step + 4 * at);
+          for (std::size_t g = 0; g < kRowGroups; ++g) {
+            dots[g * kColumns + c] = _mm512_dpbusd_epi32(dots[g * kColumns + c], codes[g], q);
+          }
         }
       }
-      const __m512i scale = Load512(tile->scales[sub * (kSub / kSumValues)]);
-      for (std::size_t c = 0; c < kColumns; ++c) {
-        sums[c] = _mm512_add_epi32(sums[c], _mm512_mullo_epi32(dots[c], scale));
+      for (std::size_t g = 0; g < kRowGroups; ++g) {
+        const __m512i scale = Load512(tile[g].scales[sub * (kSub / kSumValues)]);
+        for (std::size_t c = 0; c < kColumns; ++c) {
+          const std::size_t i = g * kColumns + c;
+          sums[i] = _mm512_add_epi32(sums[i], _mm512_mullo_epi32(dots[i], scale));
+        }
       }
     }
-    const __m512 d = _mm512_load_ps(tile->d);
-    const __m512 m = _mm512_load_ps(tile->m);
-    for (std::size_t c = 0; c < kColumns; ++c) {
-      const __m512 product = _mm512_cvtepi32_ps(sums[c]);
-      const __m512 u =
-          kMins ? _mm512_fmadd_ps(d, product, _mm512_mul_ps(m, _mm512_cvtepi32_ps(side[c])))
-                : _mm512_mul_ps(d, product);
-      const __m512 a = _mm512_set1_ps(columns[c].scales[step]);
-      y[c] = _mm512_add_ps(y[c], _mm512_fmadd_ps(a, u, _mm512_setzero_ps()));
+    for (std::size_t g = 0; g < kRowGroups; ++g) {
+      const __m512 d = _mm512_load_ps(tile[g].d);
+      const __m512 m = _mm512_load_ps(tile[g].m);
+      for (std::size_t c = 0; c < kColumns; ++c) {
+        const std::size_t i = g * kColumns + c;
+        const __m512 product = _mm512_cvtepi32_ps(sums[i]);
+        const __m512 u =
+            kMins ? _mm512_fmadd_ps(d, product, _mm512_mul_ps(m, _mm512_cvtepi32_ps(side[i])))
+                  : _mm512_mul_ps(d, product);
+        t[i] = _mm512_fmadd_ps(_mm512_set1_ps(columns[c].scales[step]), u, _mm512_setzero_ps());
+      }
     }
-  }
-}
-
-template <class Format, std::size_t kSub>
-struct KKernels {
-  using Tile = KLanes;
-  static constexpr int kType = Format::kType;
-  static void Pack(const std::byte* const* w, std::size_t k, Tile* tile) {
-    for (std::size_t step = 0; step < k / kStepValues; ++step) {
-      PackStep<Format>(w, step, tile + step);
-    }
-  }
-  template <std::size_t kColumns>
-  static void Run(const Tile* tile, const Column* columns, std::size_t k, __m512* y) {
-    OverLanes<Format::kMins, kSub, kColumns>(tile, columns, k, y);
   }
 };
 
 // ---- Formats of 32 and 64. Codes lie 128 above their value.
+
+template <class Format>
+void PackSmall(const std::byte* const* w, std::size_t step, std::size_t count, void* tile) {
+  auto* out = static_cast<SmallLanes*>(tile);
+  alignas(64) std::byte codes[kLanes][256] = {};
+  for (std::size_t row = 0; row < kLanes; ++row) {
+    for (std::size_t b = 0; b < count; ++b) {
+      const SmallSpan span = Format::Unpack(w[row], 8 * step + b);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(codes[row] + 32 * b),
+                         _mm256_xor_si256(span.codes, _mm256_set1_epi8(static_cast<char>(0x80))));
+      out->d[b][row] = span.d;
+      out->m[b][row] = span.m;
+    }
+  }
+  TransposeCodes(codes[0], out->codes);
+}
 
 // Takes the offset of unsigned codes out of the sums over the first, second or both sets of 16.
 __m512i WithoutOffset(const Column& column, std::size_t span, bool first, bool second) {
@@ -213,93 +234,88 @@ __m512i WithoutOffset(const Column& column, std::size_t span, bool first, bool s
                              Everywhere(column.sums + 2 * span));
 }
 
-template <BlockForm kForm, std::size_t kColumns>
-void SpanOverLanes(const SmallLanes& tile, std::size_t b, const Column* columns, std::size_t span,
-                   __m512* t) {
-  constexpr bool kPairs = kForm == BlockForm::kPairScales;
-  __m512i dots[kColumns];
-  __m512i first[kPairs ? kColumns : 1];
-  for (std::size_t c = 0; c < kColumns; ++c) {
-    dots[c] = WithoutOffset(columns[c], span, true, !kPairs);
-  }
-  for (std::size_t i = 0; i < 8; ++i) {
-    if (kPairs && i == 4) {
-      for (std::size_t c = 0; c < kColumns; ++c) {
-        first[kPairs ? c : 0] = dots[c];
-        dots[c] = WithoutOffset(columns[c], span, false, true);
-      }
-    }
-    const __m512i codes = Load512(tile.codes[8 * b + i]);
-    for (std::size_t c = 0; c < kColumns; ++c) {
-      dots[c] =
-          _mm512_dpbusd_epi32(dots[c], codes, Everywhere(columns[c].codes + 32 * span + 4 * i));
-    }
-  }
-  const __m512 d = _mm512_load_ps(tile.d[b]);
-  const __m512 m = _mm512_load_ps(tile.m[b]);
-  for (std::size_t c = 0; c < kColumns; ++c) {
-    const __m512 product = _mm512_cvtepi32_ps(dots[c]);
-    __m512 u;
-    if constexpr (kPairs) {
-      u = _mm512_fmadd_ps(m, product, _mm512_mul_ps(d, _mm512_cvtepi32_ps(first[c])));
-    } else if constexpr (kForm == BlockForm::kScaleMin) {
-      const auto sum =
-          static_cast<float>(columns[c].sums[2 * span] + columns[c].sums[2 * span + 1]);
-      u = _mm512_fmadd_ps(d, product, _mm512_mul_ps(m, _mm512_set1_ps(sum)));
-    } else {
-      u = _mm512_mul_ps(d, product);
-    }
-    t[c] = _mm512_fmadd_ps(_mm512_set1_ps(columns[c].scales[span]), u, t[c]);
-  }
-}
-
-template <class Format>
-struct SmallKernels {
+template <BlockForm kForm>
+struct SmallShape {
   using Tile = SmallLanes;
-  static constexpr int kType = Format::kType;
+  static constexpr bool kPairs = kForm == BlockForm::kPairScales;
+  static constexpr std::size_t kColumnsMax = kPairs ? 4 : 6;
 
-  static void Pack(const std::byte* const* w, std::size_t k, Tile* tile) {
-    alignas(64) std::byte codes[kLanes][256] = {};
-    for (std::size_t first = 0; first < k / 32; first += 8, ++tile) {
-      const std::size_t count = std::min<std::size_t>(8, k / 32 - first);
-      for (std::size_t row = 0; row < kLanes; ++row) {
-        for (std::size_t b = 0; b < count; ++b) {
-          const SmallSpan span = Format::Unpack(w[row], first + b);
-          _mm256_store_si256(
-              reinterpret_cast<__m256i*>(codes[row] + 32 * b),
-              _mm256_xor_si256(span.codes, _mm256_set1_epi8(static_cast<char>(0x80))));
-          tile->d[b][row] = span.d;
-          tile->m[b][row] = span.m;
+  template <std::size_t kRowGroups, std::size_t kColumns>
+  static void Step(const Tile* tile, const Column* columns, std::size_t step, std::size_t spans,
+                   __m512* t) {
+    for (std::size_t i = 0; i < kRowGroups * kColumns; ++i) {
+      t[i] = _mm512_setzero_ps();
+    }
+    for (std::size_t b = 0; b < spans; ++b) {
+      Span<kRowGroups, kColumns>(tile, b, columns, 8 * step + b, t);
+    }
+  }
+
+ private:
+  // dots += products of codes 4*begin .. 4*end-1 of span b.
+  template <std::size_t kRowGroups, std::size_t kColumns>
+  static void Dots(const Tile* tile, std::size_t b, std::size_t begin, std::size_t end,
+                   const Column* columns, std::size_t span, __m512i* dots) {
+    for (std::size_t i = begin; i < end; ++i) {
+      __m512i codes[kRowGroups];
+      for (std::size_t g = 0; g < kRowGroups; ++g) {
+        codes[g] = Load512(tile[g].codes[8 * b + i]);
+      }
+      for (std::size_t c = 0; c < kColumns; ++c) {
+        const __m512i q = Everywhere(columns[c].codes + 32 * span + 4 * i);
+        for (std::size_t g = 0; g < kRowGroups; ++g) {
+          dots[g * kColumns + c] = _mm512_dpbusd_epi32(dots[g * kColumns + c], codes[g], q);
         }
       }
-      TransposeCodes(codes[0], tile->codes);
     }
   }
 
-  template <std::size_t kColumns>
-  static void Run(const Tile* tile, const Column* columns, std::size_t k, __m512* y) {
+  template <std::size_t kRowGroups, std::size_t kColumns>
+  static void Span(const Tile* tile, std::size_t b, const Column* columns, std::size_t span,
+                   __m512* t) {
+    __m512i dots[kRowGroups * kColumns];
+    __m512 part[kRowGroups * kColumns];  // what u has before d*F(I): the min, or the first half
     for (std::size_t c = 0; c < kColumns; ++c) {
-      y[c] = _mm512_setzero_ps();
+      for (std::size_t g = 0; g < kRowGroups; ++g) {
+        dots[g * kColumns + c] = WithoutOffset(columns[c], span, true, !kPairs);
+      }
     }
-    for (std::size_t first = 0; first < k / 32; first += 8, ++tile) {
-      __m512 t[kColumns];
+    if constexpr (kPairs) {
+      Dots<kRowGroups, kColumns>(tile, b, 0, 4, columns, span, dots);
       for (std::size_t c = 0; c < kColumns; ++c) {
-        t[c] = _mm512_setzero_ps();
+        for (std::size_t g = 0; g < kRowGroups; ++g) {
+          const std::size_t i = g * kColumns + c;
+          part[i] = _mm512_mul_ps(_mm512_load_ps(tile[g].d[b]), _mm512_cvtepi32_ps(dots[i]));
+          dots[i] = WithoutOffset(columns[c], span, false, true);
+        }
       }
-      const std::size_t count = std::min<std::size_t>(8, k / 32 - first);
-      for (std::size_t b = 0; b < count; ++b) {
-        SpanOverLanes<Format::kForm, kColumns>(*tile, b, columns, first + b, t);
-      }
+    }
+    Dots<kRowGroups, kColumns>(tile, b, kPairs ? 4 : 0, 8, columns, span, dots);
+    for (std::size_t g = 0; g < kRowGroups; ++g) {
+      const __m512 d = _mm512_load_ps(tile[g].d[b]);
+      const __m512 m = _mm512_load_ps(tile[g].m[b]);
       for (std::size_t c = 0; c < kColumns; ++c) {
-        y[c] = _mm512_add_ps(y[c], t[c]);
+        const std::size_t i = g * kColumns + c;
+        const __m512 product = _mm512_cvtepi32_ps(dots[i]);
+        __m512 u;
+        if constexpr (kPairs) {
+          u = _mm512_fmadd_ps(m, product, part[i]);
+        } else if constexpr (kForm == BlockForm::kScaleMin) {
+          const auto sum =
+              static_cast<float>(columns[c].sums[2 * span] + columns[c].sums[2 * span + 1]);
+          u = _mm512_fmadd_ps(d, product, _mm512_mul_ps(m, _mm512_set1_ps(sum)));
+        } else {
+          u = _mm512_mul_ps(d, product);
+        }
+        t[i] = _mm512_fmadd_ps(_mm512_set1_ps(columns[c].scales[span]), u, t[i]);
       }
     }
   }
 };
 
-// ---- Walking rows and columns.
+// ---- Walking rows, steps and columns.
 
-// N5's end for the first `live` lanes.
+// N5's end for the first `live` lanes of one vector.
 void StoreLanes(const LinearArgs& args, std::size_t r, std::size_t n, std::size_t live, __m512 y) {
   const auto mask = static_cast<__mmask16>((1U << live) - 1U);
   if (args.scale != nullptr) {
@@ -311,67 +327,109 @@ void StoreLanes(const LinearArgs& args, std::size_t r, std::size_t n, std::size_
   _mm512_mask_storeu_ps(args.y + r * args.y_stride + n, mask, y);
 }
 
-template <class Kernels, std::size_t kColumns>
-void Columns(const LinearArgs& args, const typename Kernels::Tile* tile, std::size_t n,
+template <class Shape, std::size_t kRowGroups, std::size_t kColumns>
+void Columns(const LinearArgs& args, const typename Shape::Tile* tile, std::size_t n,
              std::size_t live, std::size_t r) {
   Column columns[kColumns];
-  __m512 y[kColumns];
+  __m512 y[kRowGroups * kColumns];
+  __m512 t[kRowGroups * kColumns];
   for (std::size_t c = 0; c < kColumns; ++c) {
     columns[c] = ColumnOf(args, r + c);
   }
-  Kernels::template Run<kColumns>(tile, columns, args.weight.k, y);
-  for (std::size_t c = 0; c < kColumns; ++c) {
-    StoreLanes(args, r + c, n, live, y[c]);
+  for (std::size_t i = 0; i < kRowGroups * kColumns; ++i) {
+    y[i] = _mm512_setzero_ps();
+  }
+  for (std::size_t at = 0; at < args.weight.k; at += kStepValues, tile += kRowGroups) {
+    const std::size_t spans = std::min<std::size_t>(8, (args.weight.k - at) / 32);
+    Shape::template Step<kRowGroups, kColumns>(tile, columns, at / kStepValues, spans, t);
+    for (std::size_t i = 0; i < kRowGroups * kColumns; ++i) {
+      y[i] = _mm512_add_ps(y[i], t[i]);
+    }
+  }
+  for (std::size_t g = 0; g < kRowGroups; ++g) {
+    const std::size_t lanes = std::min(kLanes, live - g * kLanes);
+    for (std::size_t c = 0; c < kColumns; ++c) {
+      StoreLanes(args, r + c, n + g * kLanes, lanes, y[g * kColumns + c]);
+    }
   }
 }
 
-// The last rows, fewer than kColumnsMax.
-template <class Kernels, std::size_t kColumns = kColumnsMax - 1>
-void LastColumns(const LinearArgs& args, const typename Kernels::Tile* tile, std::size_t n,
+// The last rows, fewer than Shape::kColumnsMax.
+template <class Shape, std::size_t kRowGroups, std::size_t kColumns>
+void LastColumns(const LinearArgs& args, const typename Shape::Tile* tile, std::size_t n,
                  std::size_t live, std::size_t r) {
   if (args.rows - r == kColumns) {
-    Columns<Kernels, kColumns>(args, tile, n, live, r);
+    Columns<Shape, kRowGroups, kColumns>(args, tile, n, live, r);
   } else if constexpr (kColumns > 1) {
-    LastColumns<Kernels, kColumns - 1>(args, tile, n, live, r);
+    LastColumns<Shape, kRowGroups, kColumns - 1>(args, tile, n, live, r);
   }
 }
 
-template <class Kernels>
-void Walk(const LinearArgs& args, std::size_t n_begin, std::size_t n_end, std::byte* scratch) {
-  auto* tile = reinterpret_cast<typename Kernels::Tile*>(scratch);
-  for (std::size_t n = n_begin; n < n_end; n += kLanes) {
-    const std::size_t live = std::min(kLanes, n_end - n);
-    const std::byte* w[kLanes];
-    for (std::size_t i = 0; i < kLanes; ++i) {  // lanes past the end repeat the last row
-      w[i] = args.weight.data + (n + std::min(i, live - 1)) * args.weight.row_bytes;
+using PackFunction = void(const std::byte* const* w, std::size_t step, std::size_t count,
+                          void* tile);
+
+// Weight rows n .. n + live - 1 over all activation rows. `tile` holds kRowGroups parts a step.
+template <class Shape, std::size_t kRowGroups>
+void OverTile(const LinearArgs& args, std::size_t n, std::size_t live, PackFunction* pack,
+              typename Shape::Tile* tile) {
+  const std::byte* w[kRowGroups * kLanes];
+  for (std::size_t i = 0; i < kRowGroups * kLanes; ++i) {  // past the end: the last row again
+    w[i] = args.weight.data + (n + std::min(i, live - 1)) * args.weight.row_bytes;
+  }
+  for (std::size_t at = 0; at < args.weight.k; at += kStepValues) {
+    const std::size_t step = at / kStepValues;
+    for (std::size_t g = 0; g < kRowGroups; ++g) {
+      pack(w + g * kLanes, step, std::min<std::size_t>(8, (args.weight.k - at) / 32),
+           tile + step * kRowGroups + g);
     }
-    Kernels::Pack(w, args.weight.k, tile);
-    std::size_t r = 0;
-    for (; r + kColumnsMax <= args.rows; r += kColumnsMax) {
-      Columns<Kernels, kColumnsMax>(args, tile, n, live, r);
+  }
+  std::size_t r = 0;
+  for (; r + Shape::kColumnsMax <= args.rows; r += Shape::kColumnsMax) {
+    Columns<Shape, kRowGroups, Shape::kColumnsMax>(args, tile, n, live, r);
+  }
+  LastColumns<Shape, kRowGroups, Shape::kColumnsMax - 1>(args, tile, n, live, r);
+}
+
+template <class Shape>
+void Walk(const LinearArgs& args, std::size_t n_begin, std::size_t n_end, PackFunction* pack,
+          std::byte* scratch) {
+  auto* tile = reinterpret_cast<typename Shape::Tile*>(scratch);
+  for (std::size_t n = n_begin; n < n_end; n += kGroups * kLanes) {
+    const std::size_t live = std::min(kGroups * kLanes, n_end - n);
+    if (live <= kLanes) {
+      OverTile<Shape, 1>(args, n, live, pack, tile);
+    } else {
+      OverTile<Shape, kGroups>(args, n, live, pack, tile);
     }
-    LastColumns<Kernels>(args, tile, n, live, r);
   }
 }
 
 struct IntegerKernel {
   int ggml_type;
-  LinearFunction* run;
+  PackFunction* pack;
+  void (*walk)(const LinearArgs& args, std::size_t n_begin, std::size_t n_end, PackFunction* pack,
+               std::byte* scratch);
 };
 
-template <class... Kernels>
-constexpr std::array<IntegerKernel, sizeof...(Kernels)> KernelsOf() {
-  return {{{Kernels::kType, Walk<Kernels>}...}};
+template <class Format, std::size_t kSub>
+constexpr IntegerKernel KKernel() {
+  return {Format::kType, PackK<Format>, Walk<KShape<Format::kMins, kSub>>};
+}
+template <class Format>
+constexpr IntegerKernel SmallKernel() {
+  return {Format::kType, PackSmall<Format>, Walk<SmallShape<Format::kForm>>};
 }
 
-constexpr auto kKernels =
-    KernelsOf<KKernels<FormatQ2K, 16>, KKernels<FormatQ3K, 16>, KKernels<FormatQ4K, 32>,
-              KKernels<FormatQ5K, 32>, KKernels<FormatQ6K, 16>, KKernels<FormatIq1S, 32>,
-              KKernels<FormatIq1M, 16>, KKernels<FormatIq2Xxs, 32>, KKernels<FormatIq2Xs, 16>,
-              KKernels<FormatIq2S, 16>, KKernels<FormatIq3Xxs, 32>, KKernels<FormatIq3S, 32>,
-              KKernels<FormatIq4Xs, 32>, SmallKernels<FormatQ4_0>, SmallKernels<FormatQ4_1>,
-              SmallKernels<FormatQ5_0>, SmallKernels<FormatQ5_1>, SmallKernels<FormatQ8_0>,
-              SmallKernels<FormatIq4Nl>, SmallKernels<FormatMxfp4>, SmallKernels<FormatNvfp4>>();
+constexpr IntegerKernel kKernels[] = {
+    KKernel<FormatQ2K, 16>(),   KKernel<FormatQ3K, 16>(),    KKernel<FormatQ4K, 32>(),
+    KKernel<FormatQ5K, 32>(),   KKernel<FormatQ6K, 16>(),    KKernel<FormatIq1S, 32>(),
+    KKernel<FormatIq1M, 16>(),  KKernel<FormatIq2Xxs, 32>(), KKernel<FormatIq2Xs, 16>(),
+    KKernel<FormatIq2S, 16>(),  KKernel<FormatIq3Xxs, 32>(), KKernel<FormatIq3S, 32>(),
+    KKernel<FormatIq4Xs, 32>(), KKernel<FormatTq1, 32>(),    KKernel<FormatTq2, 32>(),
+    SmallKernel<FormatQ4_0>(),  SmallKernel<FormatQ4_1>(),   SmallKernel<FormatQ5_0>(),
+    SmallKernel<FormatQ5_1>(),  SmallKernel<FormatQ8_0>(),   SmallKernel<FormatIq4Nl>(),
+    SmallKernel<FormatMxfp4>(), SmallKernel<FormatNvfp4>(),
+};
 
 }  // namespace
 
@@ -380,7 +438,7 @@ void IntegerLinear(const LinearArgs& args, std::size_t n_begin, std::size_t n_en
   if (args.rows >= kTileFromRows) {
     for (const IntegerKernel& kernel : kKernels) {
       if (kernel.ggml_type == args.weight.format->ggml_type) {
-        kernel.run(args, n_begin, n_end, scratch);
+        kernel.walk(args, n_begin, n_end, kernel.pack, scratch);
         return;
       }
     }

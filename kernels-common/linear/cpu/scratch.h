@@ -13,12 +13,12 @@ inline constexpr std::size_t kTileRows = 8;
 // One unpacked step of one weight row in an AVX2 tile: codes, factors and scales.
 inline constexpr std::size_t kTileStepBytes = 384;
 
-// One unpacked step of all sixteen weight rows of an AVX-512 tile.
-inline constexpr std::size_t kLanesStepBytes = 5760;
+// One unpacked step of the 32 weight rows of an AVX-512 tile.
+inline constexpr std::size_t kLanesStepBytes = 11520;
 
 inline constexpr std::size_t kScratchStepBytes =
-    std::max({kTileRows * kTileStepBytes, kLanesStepBytes,  // avx2.cc: eight unpacked rows
-              kStepValues / 32 * sizeof(IntegerBlock),      // scalar.cc: one row in blocks of 32
-              2 * kStepValues * sizeof(float)});            // float_impl.h: two decoded rows
+    std::max({kLanesStepBytes, kTileRows* kTileStepBytes,  // avx2.cc: eight unpacked rows
+              kStepValues / 32 * sizeof(IntegerBlock),     // scalar.cc: one row in blocks of 32
+              2 * kStepValues * sizeof(float)});           // float_impl.h: two decoded rows
 
 }  // namespace bloomery::kernels::cpu
