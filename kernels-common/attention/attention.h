@@ -1,6 +1,6 @@
 // Causal attention with grouped heads over append planes of keys and values.
 //
-// Order (N9 and day-one): for output (row, head) with index t the keys are 0..t, cut in windows of
+// Order (N9 and below): for output (row, head) with index t the keys are 0..t, cut in windows of
 // 128 at absolute positions. In a window: s_j = N8dot(q, k_j) * scale; m = max s_j; p_j = exp(s_j -
 // m) (N6's exp); l = sum of p_j over 32 lanes j mod 32, tree 16, 8, 4, 2, 1; o[d] = ascending
 // fma(p_j, v_j[d], o[d]) from +0. Windows merge ascending: M' = max(M, m), a = exp(M - M'),

@@ -14,7 +14,8 @@ double Milliseconds(Clock::Duration duration) {
   return std::max(0.0, std::chrono::duration<double, std::milli>(duration).count());
 }
 
-// A probability of 0 has no finite logarithm; the lowest float stands for it (serving.md 2.4).
+// A probability of 0 has no finite logarithm; the lowest float stands for it, as in
+// llama-server.
 double Finite(double value) {
   return std::isfinite(value) ? value : static_cast<double>(std::numeric_limits<float>::lowest());
 }

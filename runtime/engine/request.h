@@ -44,7 +44,7 @@ struct GenerateRequest {
   int32_t n_discard = 0;  // and have no effect, as in llama-server with shift off
 };
 
-// serving.md 3.8. Every value is finite and >= 0. The first generated token comes from the prompt's
+// Every value is finite and >= 0. The first generated token comes from the prompt's
 // last row, so generation rates divide by predicted_n - 1; with fewer than two tokens they are 0.
 struct Timings {
   int32_t cache_n = 0;   // prompt tokens taken over from the slot

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "kernels-common/cpu/fp_environment.h"
+#include "kernels-common/cpu/isa.h"
 #include "tests/oracle/compare.h"
 #include "tests/oracle/seat_fixture.h"
 #include "tests/support/safetensors.h"
@@ -82,8 +83,11 @@ TEST_P(Bits, OneRowAtATimeEqualsBatchesAloneEqualsBesideOthersOnEveryInstruction
   const Case& c = GetParam();
   const std::vector<int32_t> ids = LongPrompt();
   Logits first;
-  const std::map<std::string, std::vector<int32_t>> batches = {{"avx2", {1, 7, 32, 512}},
-                                                               {"scalar", {7, 512}}};  // slow
+  std::map<std::string, std::vector<int32_t>> batches = {{"avx2", {1, 7, 32, 512}},
+                                                         {"scalar", {7, 512}}};  // slow
+  for (const kernels::Isa isa : kernels::AvailableIsas()) {
+    if (isa == kernels::Isa::kAvx512Vnni) batches["avx512vnni"] = {1, 7, 32, 512};
+  }
   for (const auto& [kernels, sizes] : batches) {
     LoadedSeat alone = LoadThroughPlugin(c.model, Options(c, kernels));
     for (const int32_t batch : sizes) {
