@@ -203,6 +203,7 @@ uint64_t FixtureRecipe::Value(std::string_view expression) const {
 std::vector<std::pair<std::string, model::MetadataValue>> FixtureRecipe::Keys(
     const std::string& arch) const {
   std::vector<std::pair<std::string, model::MetadataValue>> keys;
+  keys.reserve(keys_.size());
   for (const RecipeKey& key : keys_) {
     keys.emplace_back(
         Replace(key.key, kArch, arch),
