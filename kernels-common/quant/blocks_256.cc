@@ -97,7 +97,8 @@ void UnpackQ5K(const std::byte* block, IntegerBlock* out) {
 void UnpackQ6K(const std::byte* block, IntegerBlock* out) {
   NoMins(HalfAt(block + 208), out);
   for (std::size_t j = 0; j < 16; ++j) {
-    out->scales[j] = static_cast<std::int8_t>(ByteAt(block, 192 + j));
+    const int byte = ByteAt(block, 192 + j);
+    out->scales[j] = static_cast<std::int16_t>(byte < 128 ? byte : byte - 256);
   }
   for (std::size_t i = 0; i < 256; ++i) {
     const std::size_t group = i % 128 / 32;

@@ -33,9 +33,10 @@ constexpr std::array<std::uint64_t, 256> MakeSignMasks() {
 }
 
 constexpr std::array<std::uint64_t, 128> MakeEvenSignMasks() {
+  const std::array<std::uint64_t, 256> all = MakeSignMasks();
   std::array<std::uint64_t, 128> masks{};
   for (unsigned s = 0; s < 128; ++s) {
-    masks[s] = MakeSignMasks()[EvenSigns(s)];
+    masks[s] = all[EvenSigns(s)];
   }
   return masks;
 }

@@ -102,7 +102,8 @@ bool EncodeQ6(const Scaled& block, std::byte* out) {
   }
   PutHalfAt(out + 208, fit.half);
   for (std::size_t i = 0; i < kBlock; ++i) {
-    const float scale = fit.d * static_cast<float>(fit.scales[i / kSub6]);
+    const std::size_t sub = i / kSub6;
+    const float scale = fit.d * static_cast<float>(fit.scales[sub]);
     const float code = scale == 0.0F ? 0.0F : LevelsQ6::Nearest(block.x[i] * (1.0F / scale));
     const auto bits = static_cast<unsigned>(static_cast<int>(code) + 32);
     const std::size_t group = i % 128 / 32;
@@ -217,10 +218,11 @@ void FitSub(const Scaled& block, std::size_t j, const Line& wanted, FitQ4* fit) 
   const float min_middle =
       fit->m > 0.0F ? std::rint(std::min(wanted.min / fit->m, kMostScale)) : 0.0F;
   double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < 9; ++i) {  // the middle first, so that a tie keeps it
-    constexpr int kNear[] = {0, -1, 1};
-    const float s = std::clamp(scale_middle + static_cast<float>(kNear[i / 3]), 0.0F, kMostScale);
-    const float n = std::clamp(min_middle + static_cast<float>(kNear[i % 3]), 0.0F, kMostScale);
+  constexpr float kNear[][2] = {{0, 0},  {0, -1}, {0, 1},  {-1, 0}, {-1, -1},
+                                {-1, 1}, {1, 0},  {1, -1}, {1, 1}};
+  for (const auto& near : kNear) {  // the middle first: a tie keeps it
+    const float s = std::clamp(scale_middle + near[0], 0.0F, kMostScale);
+    const float n = std::clamp(min_middle + near[1], 0.0F, kMostScale);
     const float a = fit->d * s;
     const float b = fit->m * n;
     const LineSums sums =
@@ -300,8 +302,9 @@ bool EncodeQ4(const Scaled& block, std::byte* out) {
   std::byte* high = out + 16;  // Q5_K: 32 bytes of fifth bits
   std::byte* nibbles = out + (kMost == 31 ? 48 : 16);
   for (std::size_t i = 0; i < kBlock; ++i) {
-    const float a = fit.d * static_cast<float>(fit.scales[i / kSub4]);
-    const float b = fit.m * static_cast<float>(fit.mins[i / kSub4]);
+    const std::size_t sub = i / kSub4;
+    const float a = fit.d * static_cast<float>(fit.scales[sub]);
+    const float b = fit.m * static_cast<float>(fit.mins[sub]);
     const float inverse = a > 0.0F ? 1.0F / a : 0.0F;
     const auto code =
         static_cast<unsigned>(WholeLevels<0, kMost>::Nearest((block.x[i] + b) * inverse));

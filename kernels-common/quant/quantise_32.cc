@@ -1,5 +1,6 @@
 // Q4_0, Q8_0, IQ4_NL and MXFP4: one scale a block of 32.
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "kernels-common/quant/iq_tables.h"
@@ -31,21 +32,40 @@ struct LevelsIq4 {
   static constexpr float kTargets[] = {-127.0F, -140.0F, -133.0F, -121.0F, -115.0F,
                                        -108.0F, -102.0F, 113.0F,  124.0F,  118.0F,
                                        107.0F,  101.0F,  95.0F};
-  static float Nearest(float v) { return static_cast<float>(kIq4Values[Iq4Index(v)]); }
+  // The level of Iq4Index, by its rise from one level to the next: no look-up, so that it
+  // vectorises.
+  static float Nearest(float v) {
+    auto level = static_cast<float>(kIq4Values[0]);
+    for (std::size_t i = 0; i + 1 < kIq4Values.size(); ++i) {
+      const auto middle = 0.5F * static_cast<float>(kIq4Values[i] + kIq4Values[i + 1]);
+      level += v > middle ? static_cast<float>(kIq4Values[i + 1] - kIq4Values[i]) : 0.0F;
+    }
+    return level;
+  }
 };
+
+constexpr float kFp4Middles[] = {0.5F, 1.5F, 2.5F, 3.5F, 5.0F, 7.0F, 10.0F};
 
 // Index of the E2M1 code (doubled values) nearest to v; a value halfway goes to the smaller one.
 std::size_t Fp4Index(float v) {
   const float magnitude = std::fabs(v);
   std::size_t index = 0;
-  for (const float middle : {0.5F, 1.5F, 2.5F, 3.5F, 5.0F, 7.0F, 10.0F}) {
+  for (const float middle : kFp4Middles) {
     index += magnitude > middle ? 1 : 0;
   }
   return std::signbit(v) && index > 0 ? index + 8 : index;
 }
 
 struct LevelsFp4 {
-  static float Nearest(float v) { return static_cast<float>(kFp4Values[Fp4Index(v)]); }
+  static float Nearest(float v) {
+    const float magnitude = std::fabs(v);
+    float level = 0.0F;
+    for (std::size_t i = 0; i < std::size(kFp4Middles); ++i) {
+      level +=
+          magnitude > kFp4Middles[i] ? static_cast<float>(kFp4Values[i + 1] - kFp4Values[i]) : 0.0F;
+    }
+    return std::copysign(level, v);
+  }
 };
 
 // Byte j: element j low, j + 16 high.

@@ -115,6 +115,16 @@ void FloatRows(const LinearArgs& args, const std::byte* const* w, std::size_t n,
   }
 }
 
+// k two-byte weights to f32.
+template <class V, class W>
+void DecodeLanes(const std::byte* source, std::size_t k, DecodeRow decode, float* out) {
+  std::size_t i = 0;
+  for (; i + 8 <= k; i += 8) {
+    V::Store(out + i, W::Load(source + i * W::kBytes));
+  }
+  decode(source + i * W::kBytes, out + i, k - i);
+}
+
 template <class V>
 void FloatLinearRange(const LinearArgs& args, std::size_t n_begin, std::size_t n_end,
                       std::byte* scratch) {
@@ -131,8 +141,13 @@ void FloatLinearRange(const LinearArgs& args, std::size_t n_begin, std::size_t n
       FloatRows<V, WeightF32<V>>(args, w, n, weights, decode_f32);
     } else if (args.rows >= kFloatDecodeRows) {
       for (std::size_t i = 0; i < kFloatTileWeights; ++i) {
-        format.decode_row(w[i], decoded + i * args.weight.k, args.weight.k);
-        w[i] = reinterpret_cast<const std::byte*>(decoded + i * args.weight.k);
+        float* out = decoded + i * args.weight.k;
+        if (format.ggml_type == 1) {
+          DecodeLanes<V, WeightF16<V>>(w[i], args.weight.k, format.decode_row, out);
+        } else {
+          DecodeLanes<V, WeightBf16<V>>(w[i], args.weight.k, format.decode_row, out);
+        }
+        w[i] = reinterpret_cast<const std::byte*>(out);
       }
       FloatRows<V, WeightF32<V>>(args, w, n, weights, decode_f32);
     } else if (format.ggml_type == 1) {
