@@ -27,16 +27,18 @@ constexpr unsigned kParseFlags = rapidjson::kParseIterativeFlag |
                                  rapidjson::kParseFullPrecisionFlag |
                                  rapidjson::kParseValidateEncodingFlag;
 
-// Passes parse events on to the document until arrays and objects nest too deep.
-class DepthLimiter {
+// Passes parse events on to the document until arrays and objects nest too deep, or a text is none:
+// the reader lets half of a surrogate pair pass when it is the low one.
+class Guard {
  public:
   using Ch = char;
   using Size = rapidjson::SizeType;
 
-  DepthLimiter(rapidjson::Document& document, int depth_max)
+  Guard(rapidjson::Document& document, int depth_max)
       : document_(document), depth_max_(depth_max) {}
 
   bool too_deep() const { return too_deep_; }
+  bool bad_text() const { return bad_text_; }
 
   bool Null() { return document_.Null(); }
   bool Bool(bool value) { return document_.Bool(value); }
@@ -49,9 +51,11 @@ class DepthLimiter {
     return document_.RawNumber(text, length, copy);
   }
   bool String(const Ch* text, Size length, bool copy) {
-    return document_.String(text, length, copy);
+    return IsText(text, length) && document_.String(text, length, copy);
   }
-  bool Key(const Ch* text, Size length, bool copy) { return document_.Key(text, length, copy); }
+  bool Key(const Ch* text, Size length, bool copy) {
+    return IsText(text, length) && document_.Key(text, length, copy);
+  }
   bool StartObject() { return Enter() && document_.StartObject(); }
   bool EndObject(Size members) { return Leave() && document_.EndObject(members); }
   bool StartArray() { return Enter() && document_.StartArray(); }
@@ -67,11 +71,16 @@ class DepthLimiter {
     --depth_;
     return true;
   }
+  bool IsText(const Ch* text, Size length) {
+    bad_text_ = !IsValidUtf8({text, length});
+    return !bad_text_;
+  }
 
   rapidjson::Document& document_;
   int depth_max_;
   int depth_ = 0;
   bool too_deep_ = false;
+  bool bad_text_ = false;
 };
 
 std::string Place(std::string_view text, size_t offset) {
@@ -141,11 +150,13 @@ rapidjson::Document ParseJson(std::string_view text, std::string_view what,
   rapidjson::Reader reader;
   rapidjson::ParseResult result;
   bool too_deep = false;
+  bool bad_text = false;
   rapidjson::Document document;
   const auto parse = [&](rapidjson::Document& handler) {
-    DepthLimiter limiter(handler, options.depth_max);
-    result = reader.Parse<kParseFlags>(stream, limiter);
-    too_deep = limiter.too_deep();
+    Guard guard(handler, options.depth_max);
+    result = reader.Parse<kParseFlags>(stream, guard);
+    too_deep = guard.too_deep();
+    bad_text = guard.bad_text();
     return !result.IsError();
   };
   document.Populate(parse);
@@ -153,6 +164,7 @@ rapidjson::Document ParseJson(std::string_view text, std::string_view what,
     refuse(result.Offset(), "more than " + std::to_string(options.depth_max) +
                                 " arrays and objects inside each other");
   }
+  if (bad_text) refuse(result.Offset(), "half of a surrogate pair in a string");
   if (result.IsError()) refuse(result.Offset(), rapidjson::GetParseError_En(result.Code()));
   // To the parser a zero byte is the end of the text.
   if (stream.Tell() < text.size()) refuse(stream.Tell(), "a zero byte after the value");

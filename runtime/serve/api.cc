@@ -83,22 +83,19 @@ bool EqualInConstantTime(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-// "http://[::1]:3000" → "::1".
-std::string_view HostOf(std::string_view origin) {
-  const size_t scheme = origin.find("://");
-  if (scheme == std::string_view::npos) return {};
-  std::string_view host = origin.substr(scheme + 3);
-  host = host.substr(0, host.find('/'));
-  if (host.starts_with("[")) {
-    const size_t end = host.find(']');
-    return end == std::string_view::npos ? std::string_view() : host.substr(1, end - 1);
-  }
-  return host.substr(0, host.find(':'));
-}
-
+// Whether an Origin header names this machine: exactly its name or address, with or without a port.
 bool IsLocal(std::string_view origin) {
-  const std::string_view host = HostOf(origin);
-  return host == "localhost" || host == "127.0.0.1" || host == "::1";
+  const size_t scheme = origin.find("://");
+  if (scheme == std::string_view::npos) return false;
+  const std::string_view rest = origin.substr(scheme + 3);
+  for (std::string_view host : {"localhost", "127.0.0.1", "[::1]"}) {
+    if (rest == host) return true;
+    // Only a port may follow: behind "localhost:" could also come "x@elsewhere".
+    if (!rest.starts_with(host) || rest[host.size()] != ':') continue;
+    const std::string_view port = rest.substr(host.size() + 1);
+    return !port.empty() && port.find_first_not_of("0123456789") == std::string_view::npos;
+  }
+  return false;
 }
 
 }  // namespace

@@ -89,7 +89,10 @@ po::options_description Describe() {
   return description;
 }
 
-// Rewrites an argument list into "--key=value" only: Program_options knows neither long names
+// Stands before each rewritten value: Program_options takes an empty one for a missing one.
+constexpr char kValueMark = '=';
+
+// Rewrites an argument list into "--key==value" only: Program_options knows neither long names
 // behind one dash nor values that begin with a dash, and guesses prefixes.
 std::vector<std::string> Normalise(const SpellingTable& table,
                                    const std::vector<std::string>& arguments,
@@ -115,7 +118,7 @@ std::vector<std::string> Normalise(const SpellingTable& table,
       value = arguments[++i];
     }
     std::string rewritten = "--";
-    rewritten.append(FlagKey(*spelling->flag)).append("=").append(value);
+    rewritten.append(FlagKey(*spelling->flag)).append("=").append(1, kValueMark).append(value);
     out.push_back(std::move(rewritten));
     spelled.push_back(name);
   }
@@ -134,8 +137,8 @@ GivenByFlag FromArguments(const SpellingTable& table, const po::options_descript
   GivenByFlag given;
   for (size_t i = 0; i < parsed.options.size(); ++i) {
     const auto& option = parsed.options[i];
-    const std::string text = option.value.empty() ? std::string() : option.value.front();
-    given[table.Keyed(option.string_key)->flag].push_back({text, spelled[i]});
+    given[table.Keyed(option.string_key)->flag].push_back(
+        {option.value.front().substr(1), spelled[i]});
   }
   return given;
 }
@@ -186,7 +189,7 @@ GivenByFlag FromSettings(const SpellingTable& table, const po::options_descripti
       given[spelling->flag].push_back({text, where});
     }
   } catch (const po::error& e) {
-    throw Error(ErrorKind::kUsage, sources.settings_name + ": " + e.what());
+    throw Error(ErrorKind::kUsage, sources.settings_name + ": " + Printable(e.what()));
   }
   return given;
 }
@@ -222,7 +225,8 @@ FlagInput Check(const Flag& flag, const Given& given) {
       break;
     case FlagValue::kChoice: {
       const std::string bars = "|" + std::string(flag.choices) + "|";
-      if (given.text.empty() || bars.find("|" + given.text + "|") == std::string::npos) {
+      if (given.text.empty() || given.text.find('|') != std::string::npos ||
+          bars.find("|" + given.text + "|") == std::string::npos) {
         Refuse(given.where, shown + " is none of " + std::string(flag.choices));
       }
       break;

@@ -90,6 +90,14 @@ TEST(Json, EscapesAndZeroCharactersSurvive) {
             "[\"\xC3\xA9\\n\\\"\\\\\\u0000\xF0\x9F\x98\x80\"]");
 }
 
+TEST(Json, HalfASurrogatePairIsRefused) {
+  for (const char* half :
+       {R"(["a\udc00"])", R"(["\udfffb"])", R"(["\ud800"])", R"({"\udc00":1})"}) {
+    EXPECT_THROW(ParseJson(half, "half"), Error) << half;
+  }
+  EXPECT_EQ(RoundTrip(R"(["\ud7ff\ue000"])"), "[\"\xED\x9F\xBF\xEE\x80\x80\"]");
+}
+
 TEST(Json, WritingReplacesInvalidUtf8AndNonFiniteNumbers) {
   rapidjson::Document document(rapidjson::kObjectType);
   auto& allocator = document.GetAllocator();

@@ -221,6 +221,20 @@ TEST(Flags, BadValuesAreRefusedWithNameAndReason) {
   EXPECT_THAT(Refusal({"--samplers", "top_k;nonsense"}), HasSubstr("nonsense"));
   EXPECT_THAT(Refusal({"--repeat-penalty", "0"}), HasSubstr("repeat_penalty"));
   EXPECT_THAT(Refusal({"--no-jinja"}), HasSubstr("--no-jinja"));
+  EXPECT_THAT(Refusal({"-ctk", "f32|f16"}), HasSubstr("none of f32|f16|q8_0"));
+}
+
+TEST(Flags, EmptyValueIsAValue) {
+  EXPECT_THAT(Refusal({"-c", ""}), HasSubstr("-c: '' is no integer"));
+  EXPECT_THAT(Refusal({"--port="}), HasSubstr("--port: '' is no integer"));
+  EXPECT_THAT(Refusal({"-ctk", ""}), HasSubstr("-ctk: '' is none of"));
+  EXPECT_EQ(Parse({"--alias", "a", "--alias", ""}).settings.aliases, std::vector<std::string>{});
+  EXPECT_EQ(Parse({"-r", "=x"}).settings.stop, std::vector<std::string>{"=x"});
+}
+
+TEST(Flags, KeyListWithoutAKeyDoesNotOpenTheServer) {
+  EXPECT_THAT(Refusal({"--api-key", ""}), HasSubstr("--api-key: expected at least one key"));
+  EXPECT_THAT(Refusal({}, {{"LLAMA_API_KEY", ""}}), HasSubstr("LLAMA_API_KEY: expected at least"));
 }
 
 TEST(Flags, HintsAreAcceptedWithAWarningAndRestAreRefusedWithAReason) {

@@ -212,7 +212,8 @@ TEST_F(RoutesTest, LocalhostOriginsAreComparedByHost) {
     EXPECT_EQ(Get("/health", {{"Origin", good}}).headers["access-control-allow-origin"], good);
   }
   for (const char* bad : {"http://localhost.evil", "http://evil/localhost", "localhost", "null",
-                          "http://localhost@evil"}) {
+                          "http://localhost@evil", "http://localhost:80@evil", "http://[::1].evil",
+                          "http://localhost:"}) {
     EXPECT_EQ(Get("/health", {{"Origin", bad}}).headers.count("access-control-allow-origin"), 0U)
         << bad;
   }
