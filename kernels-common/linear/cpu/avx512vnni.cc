@@ -368,6 +368,12 @@ void LastColumns(const LinearArgs& args, const typename Shape::Tile* tile, std::
 using PackFunction = void(const std::byte* const* w, std::size_t step, std::size_t count,
                           void* tile);
 
+void PrefetchToL2(const std::byte* at, std::size_t bytes) {
+  for (std::size_t line = 0; line < bytes; line += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(at + line), _MM_HINT_T1);
+  }
+}
+
 // Weight rows n .. n + live - 1 over all activation rows. `tile` holds kRowGroups parts a step.
 template <class Shape, std::size_t kRowGroups>
 void OverTile(const LinearArgs& args, std::size_t n, std::size_t live, PackFunction* pack,
@@ -383,10 +389,17 @@ void OverTile(const LinearArgs& args, std::size_t n, std::size_t live, PackFunct
            tile + step * kRowGroups + g);
     }
   }
+  // The next tile's weights come from memory while this one is computed: packing alone would wait
+  // for them, 32 short rows being more streams than the hardware follows.
+  const std::size_t tile_bytes = kRowGroups * kLanes * args.weight.row_bytes;
+  const std::size_t share = tile_bytes / (args.rows / Shape::kColumnsMax + 1) + 1;
+  const std::byte* next = w[0] + tile_bytes;
   std::size_t r = 0;
-  for (; r + Shape::kColumnsMax <= args.rows; r += Shape::kColumnsMax) {
+  for (; r + Shape::kColumnsMax <= args.rows; r += Shape::kColumnsMax, next += share) {
+    PrefetchToL2(next, share);
     Columns<Shape, kRowGroups, Shape::kColumnsMax>(args, tile, n, live, r);
   }
+  PrefetchToL2(next, share);
   LastColumns<Shape, kRowGroups, Shape::kColumnsMax - 1>(args, tile, n, live, r);
 }
 
