@@ -36,6 +36,9 @@ constexpr std::string_view kKnownFields[] = {
     "reasoning_budget_message", "reasoning_budget_start_tag", "reasoning_budget_tokens",
     "reasoning_control", "suffix", "tfs_z", "thinking_budget_tokens"};
 
+// Token biases of one request that are taken whatever the vocabulary's size.
+constexpr size_t kLogitBiasesMin = 4096;
+
 // Whether a value asks for nothing: null, false, "", [], {}.
 bool Empty(const rapidjson::Value& value) {
   return value.IsNull() || value.IsFalse() || (value.IsString() && value.GetStringLength() == 0) ||
@@ -99,15 +102,26 @@ float BiasValue(const rapidjson::Value& value) {
   return static_cast<float>(value.GetDouble());
 }
 
+// One bias a token is all there can be to say; a word list on a small vocabulary may repeat some.
+// The list is kept for each slot and shown in answers, so it must not grow with the body.
+void PushBias(const text::Tokenizer& tokenizer, text::LogitBias bias,
+              std::vector<text::LogitBias>& biases) {
+  const size_t limit = std::max(tokenizer.size(), kLogitBiasesMin);
+  if (biases.size() >= limit) {
+    RefuseField("logit_bias", "at most " + std::to_string(limit) + " tokens are taken");
+  }
+  biases.push_back(bias);
+}
+
 void AddBias(const text::Tokenizer& tokenizer, std::string_view words, float bias,
              std::vector<text::LogitBias>& biases) {
-  for (text::TokenId token : tokenizer.Tokenise(words)) biases.push_back({token, bias});
+  for (text::TokenId token : tokenizer.Tokenise(words)) PushBias(tokenizer, {token, bias}, biases);
 }
 
 void AddBiasOf(const text::Tokenizer& tokenizer, int64_t token, float bias,
                std::vector<text::LogitBias>& biases) {
   if (token >= 0 && token < static_cast<int64_t>(tokenizer.size())) {
-    biases.push_back({static_cast<text::TokenId>(token), bias});
+    PushBias(tokenizer, {static_cast<text::TokenId>(token), bias}, biases);
   }
 }
 

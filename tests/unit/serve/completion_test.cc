@@ -210,6 +210,9 @@ TEST_F(CompletionTest, LogitBiasTakesIdsTextsAndObjects) {
   Refuses(R"("logit_bias":[[1,"much"]])", "logit_bias");
   Refuses(R"("logit_bias":[[1]])", "logit_bias");
   Refuses(R"("logit_bias":7)", "logit_bias");
+  std::string pairs = "[1,1]";
+  for (int i = 0; i < 4096; ++i) pairs += ",[1,1]";
+  Refuses("\"logit_bias\":[" + pairs + "]", "at most");
 }
 
 TEST_F(CompletionTest, WrongTypesAndRangesAreRefusedByFieldName) {
