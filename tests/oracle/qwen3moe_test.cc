@@ -56,10 +56,18 @@ Subject Large() {
   return {.model = folder + "/model.gguf", .golden_folder = folder, .loose_picks = 2};
 }
 
+// The column's 2e-2 for first ids is said of the golden's own weights, and this file's are rounded
+// to 4 bits, which moves logits by 0.1 (the median of a position's worst) where the half-precision
+// run of the mini model moves them by 8e-4. A first id flips when two logits move against each
+// other by the golden's gap: 2e-2 does not hold at three of the 423 positions of the prompts
+// (`long` 1, 136 and 157; gaps 3.2e-2, 2.2e-2, 3.7e-2), and every position with a wider gap
+// than 3.7e-2 keeps its id. Bits are the same on every machine, so the bound lies just above. Nor
+// does the share of positions above 5e-2 mean flipped experts here; the bound of 2 on the worst
+// does hold (1.17; llama.cpp on the same file 1.19).
 Subject Seedling() {
   return {.model = SeedlingPath(),
           .golden_folder = BLOOMERY_SOURCE_DIR "/tests/data/seedling",
-          .band = {.median = 0.15, .percentile_95 = 0.5, .flipped = 2.0, .first_id_gap = 2.0},
+          .band = {.median = 0.15, .percentile_95 = 0.5, .flipped = {}, .first_id_gap = 3.7e-2},
           .eval_mean_band = 1e-3,
           .eval_row_band = 5e-3};
 }
@@ -91,8 +99,7 @@ void ExpectPromptsInBand(const Subject& subject, const exec::SeatOptions& option
     const std::vector<int32_t>& ids = golden.Get(prompt + ".ids").ints;
     loaded.seat->Cut(0, 0);
     const Logits logits = RunAll(*loaded.seat, ids, 64);
-    // The shares are of many positions; a short prompt has too few for a percentile.
-    if (ids.size() >= 256) ExpectNothing(CompareBand(golden, prompt, logits, subject.band));
+    ExpectNothing(CompareBand(golden, prompt, logits, subject.band));
     if (prompt == "long") continue;  // greedy text is promised for the others
     EXPECT_EQ(Greedy(*loaded.seat, logits.back(), static_cast<int32_t>(ids.size()), 32),
               golden.Get(prompt + ".greedy").ints);
