@@ -22,21 +22,13 @@ constexpr std::array<Entry, kEntries> Expand(const std::uint16_t (&packed)[kEntr
   return grid;
 }
 
-constexpr std::array<std::uint64_t, 256> MakeSignMasks() {
-  std::array<std::uint64_t, 256> masks{};
-  for (std::size_t s = 0; s < 256; ++s) {
-    for (unsigned i = 0; i < 8; ++i) {
-      masks[s] |= static_cast<std::uint64_t>((s >> i) & 1U ? 0xFF : 0) << (8 * i);
-    }
-  }
-  return masks;
-}
-
 constexpr std::array<std::uint64_t, 128> MakeEvenSignMasks() {
-  const std::array<std::uint64_t, 256> all = MakeSignMasks();
   std::array<std::uint64_t, 128> masks{};
-  for (unsigned s = 0; s < 128; ++s) {
-    masks[s] = all[EvenSigns(s)];
+  for (unsigned index = 0; index < 128; ++index) {
+    for (unsigned i = 0; i < 8; ++i) {
+      const bool negative = ((EvenSigns(index) >> i) & 1U) != 0;
+      masks[index] |= static_cast<std::uint64_t>(negative ? 0xFF : 0) << (8 * i);
+    }
   }
   return masks;
 }
@@ -76,7 +68,6 @@ constexpr std::array<std::uint32_t, 512> kIq3SGrid =
     Expand<std::uint32_t, 3>(kIq3SPacked, kIq3SLevels, 1);
 constexpr std::array<std::uint64_t, 2048> kIq1Grid =
     Expand<std::uint64_t, 2>(kIq1SPacked, kIq1SLevels, 8);
-constexpr std::array<std::uint64_t, 256> kSignMasks = MakeSignMasks();
 constexpr std::array<std::uint64_t, 128> kEvenSignMasks = MakeEvenSignMasks();
 constexpr std::array<float, 256> kNvScales = MakeNvScales();
 

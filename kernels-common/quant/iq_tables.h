@@ -13,9 +13,9 @@ extern const std::array<std::uint64_t, 1024> kIq2SGrid;   // 8 magnitudes
 extern const std::array<std::uint32_t, 256> kIq3XxsGrid;  // 4 magnitudes
 extern const std::array<std::uint32_t, 512> kIq3SGrid;    // 4 magnitudes
 extern const std::array<std::uint64_t, 2048> kIq1Grid;    // 8 signed codes, each 8 times its value
-// Byte i of entry s is 0xFF where bit i of s is set: a sign mask.
-extern const std::array<std::uint64_t, 256> kSignMasks;
-extern const std::array<std::uint64_t, 128> kEvenSignMasks;  // of EvenSigns(index)
+
+// Byte i of entry s is 0xFF where bit i of EvenSigns(s) is set: a sign mask.
+extern const std::array<std::uint64_t, 128> kEvenSignMasks;
 
 // IQ4_NL and IQ4_XS: the value of a nibble. MXFP4 and NVFP4: twice the E2M1 value.
 inline constexpr std::array<std::int8_t, 16> kIq4Values = {

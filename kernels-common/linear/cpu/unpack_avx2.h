@@ -266,16 +266,19 @@ __m256i Negated(__m256i magnitudes, __m256i mask) {
   return _mm256_sub_epi8(_mm256_xor_si256(magnitudes, mask), mask);
 }
 
-// Masks of the four 7-bit sign indices of a word.
+// Byte i is 0xFF where bit i of the word is set.
+__m256i BitMasks(std::uint32_t word) {
+  const __m256i bytes = _mm256_shuffle_epi8(
+      _mm256_set1_epi32(static_cast<int>(word)),
+      _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+  const __m256i one_each = _mm256_set1_epi64x(static_cast<std::int64_t>(0x8040201008040201U));
+  return _mm256_cmpeq_epi8(_mm256_and_si256(bytes, one_each), one_each);
+}
+
+// Masks of the four 7-bit sign indices of a word. (Their parity by arithmetic is slower.)
 __m256i EvenMasks(std::uint32_t word) {
   return FourWords(kEvenSignMasks[word & 127U], kEvenSignMasks[(word >> 7U) & 127U],
                    kEvenSignMasks[(word >> 14U) & 127U], kEvenSignMasks[(word >> 21U) & 127U]);
-}
-
-// Masks of 32 sign bits.
-__m256i BitMasks(std::uint32_t word) {
-  return FourWords(kSignMasks[word & 255U], kSignMasks[(word >> 8U) & 255U],
-                   kSignMasks[(word >> 16U) & 255U], kSignMasks[word >> 24U]);
 }
 
 std::uint64_t TwoEntries(std::uint32_t low, std::uint32_t high) {
@@ -516,12 +519,7 @@ struct SmallSpan {
 
 // Bit i of a word to 16 in byte i.
 __m256i FifthBits(const std::byte* bits) {
-  const __m256i word = _mm256_set1_epi32(LoadAs<std::int32_t>(bits));
-  const __m256i bytes = _mm256_shuffle_epi8(
-      word, _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
-  const __m256i one_each = _mm256_set1_epi64x(static_cast<std::int64_t>(0x8040201008040201U));
-  const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, one_each), one_each);
-  return _mm256_and_si256(set, _mm256_set1_epi8(16));
+  return _mm256_and_si256(BitMasks(LoadAs<std::uint32_t>(bits)), _mm256_set1_epi8(16));
 }
 
 struct FormatQ4_0 {
