@@ -76,7 +76,35 @@ int64_t ArchitectureNumber(const model::Metadata& metadata, const std::string& a
   return metadata.FindI64(architecture + "." + key).value_or(0);
 }
 
+// For the first look at a model whose slots get what it was trained with.
+constexpr int32_t kFirstSlotContext = 4096;
+
+// Rows that --ctx-size leaves each slot; 0 without it.
+int32_t AskedSlotContext(const serve::ServeSettings& settings) {
+  const int32_t asked = settings.context / settings.parallel;
+  if (settings.context != 0 && asked < 1) {
+    throw Error(ErrorKind::kUsage, "--ctx-size " + std::to_string(settings.context) +
+                                       " leaves nothing for each of " +
+                                       std::to_string(settings.parallel) + " slots");
+  }
+  return asked;
+}
+
 }  // namespace
+
+int32_t SlotContext(int32_t asked, uint64_t trained) {
+  if (asked == 0) {
+    if (trained == 0 || trained > INT32_MAX) {
+      throw Error(ErrorKind::kUsage,
+                  "the model's plugin names no context length; give one with --ctx-size");
+    }
+    return static_cast<int32_t>(trained);
+  }
+  if (trained == 0 || static_cast<uint64_t>(asked) <= trained) return asked;
+  LOG(WARNING) << "a context of " << asked << " a slot was asked for; the model was trained with "
+               << trained << ", and each slot gets that";
+  return static_cast<int32_t>(trained);
+}
 
 ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string& path,
                          const std::string& executable, const std::string& plugin_path_variable)
@@ -88,9 +116,7 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
             << selection.plugin.path;
   tokenizer_ = std::make_unique<text::Tokenizer>(text::ReadVocabulary(model_->metadata()));
   template_ = std::make_unique<chat::ChatTemplate>(MakeTemplate(settings));
-  const exec::SeatOptions options = OptionsOf(settings);
-  instance_ = std::make_unique<plugin::Instance>(selection.plugin, *model_,
-                                                 exec::InstanceOptionsOf(options));
+  const exec::SeatOptions options = CreateInstance(settings, selection.plugin);
   runner_ = exec::LoadSeat(*model_, *instance_, options);
   LOG(INFO) << runner_->plan().Line();
   engine::EngineOptions engine_options;
@@ -110,22 +136,26 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
 
 ServedModel::~ServedModel() = default;
 
-exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings) const {
-  const model::Metadata& metadata = model_->metadata();
-  const std::string architecture(metadata.GetString("general.architecture"));
-  const int64_t trained = ArchitectureNumber(metadata, architecture, "context_length");
-  if (settings.context == 0 && (trained <= 0 || trained > INT32_MAX)) {
-    throw Error(ErrorKind::kUsage,
-                "the model's file names no context length; give one with --ctx-size");
-  }
-  // Without a wish each slot gets what the model was trained with.
-  const auto slot_context =
-      settings.context == 0 ? static_cast<int32_t>(trained) : settings.context / settings.parallel;
-  if (slot_context < 1) {
-    throw Error(ErrorKind::kUsage, "--ctx-size " + std::to_string(settings.context) +
-                                       " leaves nothing for each of " +
-                                       std::to_string(settings.parallel) + " slots");
-  }
+// What the model was trained with is the plugin's to say, and an instance is made for a context: it
+// is made a second time where the first was made for another than the slots get.
+exec::SeatOptions ServedModel::CreateInstance(const serve::ServeSettings& settings,
+                                              const plugin::LoadedPlugin& plugin) {
+  const int32_t asked = AskedSlotContext(settings);
+  const auto create = [&](int32_t slot_context) {
+    exec::SeatOptions options = OptionsOf(settings, slot_context);
+    instance_.reset();
+    instance_ =
+        std::make_unique<plugin::Instance>(plugin, *model_, exec::InstanceOptionsOf(options));
+    return options;
+  };
+  exec::SeatOptions options = create(asked == 0 ? kFirstSlotContext : asked);
+  const int32_t slot_context = SlotContext(asked, instance_->description().context_trained);
+  if (slot_context != options.slot_context) options = create(slot_context);
+  return options;
+}
+
+exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
+                                         int32_t slot_context) {
   exec::SeatOptions options;
   options.slots = settings.parallel;
   options.slot_context = slot_context;
@@ -152,7 +182,7 @@ serve::ModelInfo ServedModel::DescribeModel(const plugin::LoadedPlugin& plugin) 
   for (const model::TensorInfo& tensor : model_->tensors()) {
     info.parameters += tensor.ne[0] * tensor.rows();
   }
-  info.context_trained = ArchitectureNumber(metadata, info.architecture, "context_length");
+  info.context_trained = static_cast<int64_t>(instance_->description().context_trained);
   info.embedding_width = ArchitectureNumber(metadata, info.architecture, "embedding_length");
   info.layers = ArchitectureNumber(metadata, info.architecture, "block_count");
   info.experts = ArchitectureNumber(metadata, info.architecture, "expert_count");

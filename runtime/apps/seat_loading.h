@@ -15,6 +15,11 @@
 
 namespace bloomery::apps {
 
+// Rows of a slot where `asked` were asked for (0: no wish) of a model trained with `trained` (0:
+// unknown): never more than it was trained with, and a cut is logged. Throws Error(kUsage) where
+// neither is known.
+int32_t SlotContext(int32_t asked, uint64_t trained);
+
 class ServedModel {
  public:
   // Error of the step that refuses: kNoInput, kBadModel, kUsage, kNoMemory with the plan's terms.
@@ -29,7 +34,9 @@ class ServedModel {
   std::string PlanLine() const { return runner_->plan().Line(); }
 
  private:
-  exec::SeatOptions OptionsOf(const serve::ServeSettings& settings) const;
+  exec::SeatOptions CreateInstance(const serve::ServeSettings& settings,
+                                   const plugin::LoadedPlugin& plugin);
+  static exec::SeatOptions OptionsOf(const serve::ServeSettings& settings, int32_t slot_context);
   serve::ModelInfo DescribeModel(const plugin::LoadedPlugin& plugin) const;
   chat::ChatTemplate MakeTemplate(const serve::ServeSettings& settings) const;
 

@@ -120,12 +120,12 @@ Seat::Seat(const model::ModelFile& model, const SeatSource& source, const SeatOp
       operators_(source.plugin, description_),
       tensors_(TensorsOf(description_)),
       plane_specs_(PlanesOf(description_)),
-      plan_(options.host_budget),
+      plan_(options.host_budget, options.host_budget == 0 ? options.available() : std::nullopt),
       inputs_(limits_.rows_max) {
   const int32_t threads = ThreadsOf(options);
   PrepareKernels(description_);
   std::vector<LoweredGraph> lowered = LowerAll(source, options);
-  Plan(model, lowered, threads);
+  Plan(model, lowered, options.weight_source, threads);
   plan_.Check();
 
   weights_ = std::make_unique<memory::WeightStore>(model, tensors_, options.weight_source,
@@ -187,12 +187,17 @@ std::vector<LoweredGraph> Seat::LowerAll(const SeatSource& source,
 }
 
 void Seat::Plan(const model::ModelFile& model, const std::vector<LoweredGraph>& lowered,
-                int32_t threads) {
+                memory::WeightSource source, int32_t threads) {
   for (const LoweredGraph& graph : lowered) {
     arena_bytes_ = std::max(arena_bytes_, graph.arena_bytes);
     scratch_bytes_ = std::max(scratch_bytes_, graph.scratch_bytes);
   }
-  plan_.Add("weights", memory::WeightStore::Bytes(model, tensors_));
+  const uint64_t weights = memory::WeightStore::Bytes(model, tensors_);
+  if (source == memory::WeightSource::kMap) {
+    plan_.AddMapped("weights", weights);
+  } else {
+    plan_.Add("weights", weights);
+  }
   for (const bl_plane_class plane_class : {BL_CLASS_K, BL_CLASS_V, BL_CLASS_LATENT, BL_CLASS_INDEX,
                                            BL_CLASS_RAW, BL_CLASS_RECURRENT, BL_CLASS_TAP}) {
     uint64_t bytes = 0;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,7 +39,11 @@ struct SeatOptions {
   bl_dtype k_type = BL_F16;     // F32, F16 or Q8_0
   bl_dtype v_type = BL_F16;
   std::string kernels = "auto";  // ops::FindBackend
-  uint64_t host_budget = 0;      // bytes; 0: no limit
+  uint64_t host_budget = 0;      // bytes; 0: what `available` says
+  // The host memory left, asked once before anything is allocated; nullopt: it cannot be told.
+  std::function<std::optional<memory::HostLimit>()> available = [] {
+    return memory::AvailableHostMemory();
+  };
   memory::WeightSource weight_source = memory::WeightSource::kRead;
   std::vector<std::string> observe = {};  // exported values to keep, "layer.3.in"
   // Called while weights load with bytes done and in all.
@@ -103,7 +108,7 @@ class Seat : public PassRunner {
  private:
   std::vector<LoweredGraph> LowerAll(const SeatSource& source, const SeatOptions& options) const;
   void Plan(const model::ModelFile& model, const std::vector<LoweredGraph>& lowered,
-            int32_t threads);
+            memory::WeightSource source, int32_t threads);
   void CheckRows(std::span<const PassRow> rows) const;
   [[noreturn]] void Fail(const ProgramStep& step, const StepFailure& failure,
                          std::span<const PassRow> rows) const;

@@ -10,6 +10,10 @@ namespace bloomery::memory {
 
 void HostPlan::Add(std::string name, uint64_t bytes) { terms_.push_back({std::move(name), bytes}); }
 
+void HostPlan::AddMapped(std::string name, uint64_t bytes) {
+  mapped_.push_back({std::move(name), bytes});
+}
+
 uint64_t HostPlan::total() const {
   uint64_t sum = 0;
   for (const PlanTerm& term : terms_) {
@@ -19,11 +23,16 @@ uint64_t HostPlan::total() const {
 }
 
 void HostPlan::Check() const {
-  if (budget_ == 0 || total() <= budget_) return;
+  const bool own = budget_ == 0;
+  if (own && !available_) return;
+  if (total() <= (own ? available_->bytes : budget_)) return;
   throw Error(ErrorKind::kNoMemory,
               Line() +
                   ": it does not fit; choose fewer slots, a smaller context or ubatch, a "
-                  "smaller cache type, or raise the budget");
+                  "smaller cache type, or " +
+                  (own ? "override with --host-budget what the machine shows as available (a "
+                         "virtual machine may show less than it grows to)"
+                       : "raise the budget"));
 }
 
 std::string HostPlan::Line() const {
@@ -32,7 +41,15 @@ std::string HostPlan::Line() const {
     line += (i == 0 ? "" : " + ") + terms_[i].name + " " + FormatBytes(terms_[i].bytes);
   }
   line += " = " + FormatBytes(total());
-  if (budget_ != 0) line += " of a budget of " + FormatBytes(budget_);
+  if (budget_ != 0) {
+    line += " of a budget of " + FormatBytes(budget_);
+  } else if (available_) {
+    line += " of " + FormatBytes(available_->bytes) + " available (" + available_->source + ")";
+  }
+  for (const PlanTerm& term : mapped_) {
+    line +=
+        "; beside it " + term.name + " " + FormatBytes(term.bytes) + " mapped, held as page cache";
+  }
   return line;
 }
 

@@ -1,10 +1,14 @@
 // The placement decision of a seat on the host: every term by name, decided before anything is
-// allocated. Either it fits the budget, or it is refused naming every term.
+// allocated. Either it fits the limit, or it is refused naming every term. Files mapped into the
+// address space are named beside the sum: the kernel drops their pages under pressure.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "runtime/memory/host_memory.h"
 
 namespace bloomery::memory {
 
@@ -15,23 +19,29 @@ struct PlanTerm {
 
 class HostPlan {
  public:
-  // `budget` bytes of host memory; 0: no limit.
-  explicit HostPlan(uint64_t budget) : budget_(budget) {}
+  // `budget`: bytes the user allows; 0: none given, then `available` holds, and where there is none
+  // either, nothing does.
+  explicit HostPlan(uint64_t budget, std::optional<HostLimit> available = std::nullopt)
+      : budget_(budget), available_(std::move(available)) {}
 
   void Add(std::string name, uint64_t bytes);
+  // Bytes of files mapped: named in the line, not in the total.
+  void AddMapped(std::string name, uint64_t bytes);
   const std::vector<PlanTerm>& terms() const { return terms_; }
   uint64_t total() const;
-  uint64_t budget() const { return budget_; }
 
-  // Throws Error(kNoMemory) with the line when the total is above the budget.
+  // Throws Error(kNoMemory) with the line when the total is above the limit.
   void Check() const;
 
-  // "host plan: weights 13.1 MiB + planes k 3.0 MiB + … = 20.4 MiB of a budget of 1.0 GiB".
+  // "host plan: planes k 3.0 MiB + … = 20.4 MiB of a budget of 1.0 GiB; beside it weights
+  // 13.1 MiB mapped, held as page cache".
   std::string Line() const;
 
  private:
   uint64_t budget_;
+  std::optional<HostLimit> available_;
   std::vector<PlanTerm> terms_;
+  std::vector<PlanTerm> mapped_;
 };
 
 // "512 B", "13.1 MiB", "1.0 GiB".

@@ -1,6 +1,7 @@
 #include "runtime/memory/weights.h"
 
 #include "runtime/base/checked.h"
+#include "runtime/base/error.h"
 #include "runtime/memory/arena.h"
 
 namespace bloomery::memory {
@@ -27,15 +28,16 @@ WeightStore::WeightStore(const model::ModelFile& model, std::span<const size_t> 
   for (const size_t index : tensors) {
     const model::TensorInfo& tensor = model.tensors()[index];
     if (source == WeightSource::kMap) {
-      if (std::unique_ptr<Mapping> mapping = model.MapTensor(index)) {
-        data_[index] = mapping->bytes().data();
-        mappings_.push_back(std::move(mapping));
-      } else {
-        // This file cannot be mapped: take memory of our own the first time it is so.
-        if (region_.size() == 0) region_ = HostBuffer(total, "weights");
+      std::unique_ptr<Mapping> mapping = model.MapTensor(index);
+      // Reading it instead would take memory that the plan has not counted.
+      if (mapping == nullptr) {
+        throw Error(ErrorKind::kNoInput, "tensor '" + tensor.name + "' of " + model.path() +
+                                             " cannot be mapped into memory; start with --no-mmap "
+                                             "to read the weights instead");
       }
-    }
-    if (data_[index] == nullptr) {
+      data_[index] = mapping->bytes().data();
+      mappings_.push_back(std::move(mapping));
+    } else {
       const std::span<std::byte> place = region_.bytes().subspan(done, tensor.bytes);
       model.ReadTensor(index, 0, place);
       data_[index] = place.data();

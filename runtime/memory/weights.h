@@ -22,7 +22,8 @@ class WeightStore {
   static uint64_t Bytes(const model::ModelFile& model, std::span<const size_t> tensors);
 
   // Loads the tensors (indices into model.tensors(), none twice). `progress(done, total)` is called
-  // after each. Throws Error(kNoMemory) and the errors of reading.
+  // after each. Throws Error(kNoMemory), the errors of reading, and
+  // Error(kNoInput) naming a tensor that cannot be mapped.
   WeightStore(const model::ModelFile& model, std::span<const size_t> tensors, WeightSource source,
               const std::function<void(uint64_t, uint64_t)>& progress = {});
 

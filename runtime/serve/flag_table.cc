@@ -194,8 +194,10 @@ constexpr Flag kFlags[] = {
      .help = "Which kernels run on the CPU. Every choice gives the same bits.",
      .apply = BLOOMERY_SET(s.isa = IsaOf(i.text))},
     {.group = "Model", .names = "--host-budget", .env = "BLOOMERY_HOST_BUDGET", .value = kText,
-     .metavar = "BYTES", .fallback = "no limit",
-     .help = "Host memory the server may plan with: bytes, or a number with KiB, MiB or GiB.",
+     .metavar = "BYTES", .fallback = "what the machine has available",
+     .help = "Host memory the server may plan with: bytes, or a number with KiB, MiB or GiB. It "
+             "overrides what the machine and its control group show; weights mapped from their "
+             "file are not counted.",
      .apply = BLOOMERY_SET(s.host_budget_bytes = BytesOf(i.text))},
     {.group = "Model", .names = "--mmap", .negative = "--no-mmap", .env = "LLAMA_ARG_MMAP",
      .value = kSwitch, .fallback = "on", .help = "Map the model's file where that saves a copy.",

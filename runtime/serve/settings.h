@@ -24,7 +24,7 @@ struct ServeSettings {
   std::vector<std::string> plugin_dirs;
   IsaChoice isa = IsaChoice::kAuto;
   bool map_files = true;
-  uint64_t host_budget_bytes = 0;  // 0: no limit
+  uint64_t host_budget_bytes = 0;  // 0: what the machine has available
   int threads = 0;                 // 0: one a core
 
   // Network.

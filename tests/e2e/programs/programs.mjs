@@ -53,7 +53,7 @@ async function serverLife() {
   // A stream that does not end by itself is drained for a bounded time after the first signal, and
   // not at all after the second.
   for (const [signals, code] of [[1, 0], [2, 1]]) {
-    const streaming = await startServer(serve, ['-c', '1000000']);
+    const streaming = await startServer(serve);
     const response = await fetch(`${streaming.url}/completion`, {
       method: 'POST', body: JSON.stringify({ prompt: 'The', stream: true, ignore_eos: true }),
     });

@@ -167,6 +167,21 @@ TEST(Seat, ABudgetIsKeptExactlyOrRefusedNamingEveryTermBeforeAnythingIsLoaded) {
   }
 }
 
+TEST(Seat, WithoutABudgetWhatTheMachineHasIsTheLimit) {
+  ToySeat toy;
+  toy.AddPlane("k.0", 64);
+  SeatOptions options = Small();
+  const uint64_t total = toy.Load(TableSquared(toy), options)->plan().total();
+  options.available = [&] { return memory::HostLimit{total, "MemAvailable"}; };
+  toy.Load(TableSquared(toy), options);
+  options.available = [&] { return memory::HostLimit{total - 1, "MemAvailable"}; };
+  const test::Refusal refusal = test::RefusalOf([&] { toy.Load(TableSquared(toy), options); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoMemory);
+  EXPECT_THAT(refusal.message, HasSubstr("override with --host-budget"));
+  options.host_budget = total;
+  toy.Load(TableSquared(toy), options);
+}
+
 TEST(Seat, AGraphThatThePluginRefusesOrMisshapesIsReportedWithTheBuildersReason) {
   ToySeat toy;
   EXPECT_THAT(test::RefusalOf([&] {

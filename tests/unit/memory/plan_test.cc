@@ -8,8 +8,8 @@
 namespace bloomery::memory {
 namespace {
 
-HostPlan ThreeTerms(uint64_t budget) {
-  HostPlan plan(budget);
+HostPlan ThreeTerms(uint64_t budget, std::optional<HostLimit> available = std::nullopt) {
+  HostPlan plan(budget, std::move(available));
   plan.Add("weights", 3 << 20);
   plan.Add("planes k", 1 << 20);
   plan.Add("scratch", 512);
@@ -36,6 +36,30 @@ TEST(HostPlan, ExactlyTheBudgetFitsAndOneByteLessIsRefusedNamingEveryTerm) {
        {"weights 3.0 MiB", "planes k 1.0 MiB", "scratch 512 B", "4.0 MiB of a", "does not fit"}) {
     EXPECT_THAT(refusal.message, testing::HasSubstr(part));
   }
+}
+
+TEST(HostPlan, WithoutABudgetWhatTheMachineHasIsTheLimitAndABudgetOverridesIt) {
+  const uint64_t total = (4 << 20) + 512;
+  ThreeTerms(0, HostLimit{total, "MemAvailable"}).Check();
+  const HostLimit less{total - 1, "control group /jobs"};
+  const test::Refusal refusal = test::RefusalOf([&] { ThreeTerms(0, less).Check(); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoMemory);
+  for (const char* part :
+       {"weights 3.0 MiB", "planes k 1.0 MiB", "scratch 512 B",
+        "= 4.0 MiB of 4.0 MiB available (control group /jobs)", "override with --host-budget"}) {
+    EXPECT_THAT(refusal.message, testing::HasSubstr(part));
+  }
+  ThreeTerms(total, less).Check();
+}
+
+TEST(HostPlan, MappedFilesAreNamedAndNotCounted) {
+  HostPlan plan(1 << 20);
+  plan.AddMapped("weights", uint64_t{5} << 30);
+  plan.Add("planes k", 1 << 20);
+  plan.Check();
+  EXPECT_EQ(plan.Line(),
+            "host plan: planes k 1.0 MiB = 1.0 MiB of a budget of 1.0 MiB; beside it weights "
+            "5.0 GiB mapped, held as page cache");
 }
 
 TEST(HostPlan, ATotalBeyond64BitsIsRefused) {

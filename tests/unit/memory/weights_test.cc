@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "runtime/model/gguf.h"
+#include "tests/support/faulty_file.h"
+#include "tests/support/refusal.h"
 
 namespace bloomery::memory {
 namespace {
@@ -27,6 +29,19 @@ TEST(Weights, ReadAndMappedHoldTheFilesBytesAndOnlyTheAskedTensors) {
     }
     EXPECT_EQ(store.Find(1), nullptr);
   }
+}
+
+TEST(Weights, ATensorThatCannotBeMappedIsRefusedByNameAndReadWhenAskedFor) {
+  const test::FaultyFileSystem unmappable(RealFileSystem(), {});
+  const model::ModelFile model =
+      model::OpenGguf(unmappable, BLOOMERY_SOURCE_DIR "/tests/data/mini/qwen3moe/model.gguf");
+  const std::vector<size_t> tensors = {3};
+  const test::Refusal refusal =
+      test::RefusalOf([&] { const WeightStore store(model, tensors, WeightSource::kMap); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoInput);
+  EXPECT_THAT(refusal.message, testing::HasSubstr(model.tensors()[3].name));
+  EXPECT_THAT(refusal.message, testing::HasSubstr("--no-mmap"));
+  EXPECT_NE(WeightStore(model, tensors, WeightSource::kRead).Find(3), nullptr);
 }
 
 TEST(Weights, ReadTensorsStartOnACacheLineAndTheirSumIsPlanned) {
