@@ -1,4 +1,5 @@
-/* clang-format off: a table */
+/* A table, so: */
+/* clang-format off */
 /* The standard operators, version by version: ports, attributes, defaults.
  *
  * Notation: [a, b, rows] lists ne[0], ne[1], … ; `rows` is the axis of the value's domain. Values are f32
