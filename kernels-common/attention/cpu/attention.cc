@@ -17,7 +17,7 @@ void Attention(Isa isa, const AttentionArgs& args, std::size_t row_begin, std::s
                std::size_t kv_head, std::span<std::byte> scratch) {
   assert(args.heads % args.kv_heads == 0 && kv_head < args.kv_heads);
   assert(scratch.size() >= AttentionScratchBytes(args));
-  BLOOMERY_KERNEL(isa, Attention)(args, row_begin, row_end, kv_head, scratch.data());
+  BLOOMERY_KERNEL_512(isa, Attention)(args, row_begin, row_end, kv_head, scratch.data());
 }
 
 void KvAppend(Isa isa, const KvAppendArgs& args, std::size_t row_begin, std::size_t row_end) {

@@ -14,6 +14,13 @@
 
 namespace bloomery::kernels::cpu {
 
+// The two inner loops for lane types with registers of 16 values; the same order, so the same bits.
+// Specialised where there are such kernels (avx2.cc).
+template <class V>
+struct WideKernels {
+  static constexpr bool kHas = false;
+};
+
 // `count` values at `source` in the plane's type, starting at a multiple of 32 for q8_0.
 template <class V>
 void DecodeHead(KvType type, const std::byte* row, std::size_t first, std::size_t count,
@@ -76,6 +83,16 @@ void DotPair(const float* q, const float* key0, const float* key1, std::size_t d
 template <class V>
 void Scores8(const float* q, const float* keys, std::size_t stride, std::size_t j,
              std::size_t count, std::size_t dim, float scale, float* scores) {
+  if constexpr (WideKernels<V>::kHas) {
+    if (dim % 32 == 0) {
+      const float* key[8];
+      for (std::size_t i = 0; i < 8; ++i) {
+        key[i] = keys + std::min(j + i, count - 1) * stride;
+      }
+      WideKernels<V>::Dots8(q, key, dim, scale, scores + j);
+      return;
+    }
+  }
   typename V::F folded[8];
   for (std::size_t i = 0; i < 8; i += 2) {
     const float* key0 = keys + std::min(j + i, count - 1) * stride;
@@ -233,7 +250,14 @@ class AttentionChunk {
     const std::size_t stride = cut_.value_stride;
     std::size_t d = 0;
     for (; d + 64 <= stride; d += 64) {
-      for (std::size_t g = 0; g < group_; ++g) {
+      std::size_t g = 0;
+      if constexpr (WideKernels<V>::kHas) {
+        for (; g + 2 <= group_; g += 2) {
+          WideKernels<V>::WeighPair(WindowScores(g), WindowScores(g + 1), values + d, stride, count,
+                                    WindowOut(g) + d, WindowOut(g + 1) + d);
+        }
+      }
+      for (; g < group_; ++g) {
         WeighColumns<V, 8>(WindowScores(g), values + d, stride, count, WindowOut(g) + d);
       }
     }
