@@ -66,11 +66,6 @@ std::string KernelsOf(serve::IsaChoice isa) {
   return "auto";
 }
 
-std::string PieceOf(const text::Tokenizer& tokenizer, text::TokenId id) {
-  if (id == text::kNoToken) return "";
-  return std::string(tokenizer.Piece(id, text::SpecialText::kShown));
-}
-
 int64_t ArchitectureNumber(const model::Metadata& metadata, const std::string& architecture,
                            const char* key) {
   return metadata.FindI64(architecture + "." + key).value_or(0);
@@ -199,8 +194,8 @@ chat::ChatTemplate ServedModel::MakeTemplate(const serve::ServeSettings& setting
   const bool overridden = !settings.chat_template.empty();
   source.main = overridden ? settings.chat_template : text_of("tokenizer.chat_template");
   source.tool_use = overridden ? "" : text_of("tokenizer.chat_template.tool_use");
-  source.bos_text = PieceOf(*tokenizer_, tokenizer_->special_ids().bos);
-  source.eos_text = PieceOf(*tokenizer_, tokenizer_->special_ids().eos);
+  source.bos_text = tokenizer_->SpecialPiece(tokenizer_->special_ids().bos);
+  source.eos_text = tokenizer_->SpecialPiece(tokenizer_->special_ids().eos);
   source.adds_bos = tokenizer_->add_bos();
   source.adds_eos = tokenizer_->add_eos();
   return chat::ChatTemplate::Make(std::move(source));

@@ -171,6 +171,13 @@ rapidjson::Document ParseJson(std::string_view text, std::string_view what,
   return document;
 }
 
+const rapidjson::Value* FindNonNull(const rapidjson::Value& object, std::string_view name) {
+  const rapidjson::Value key(
+      rapidjson::StringRef(name.data(), static_cast<rapidjson::SizeType>(name.size())));
+  const auto found = object.FindMember(key);
+  return found == object.MemberEnd() || found->value.IsNull() ? nullptr : &found->value;
+}
+
 std::string WriteJson(const rapidjson::Value& value) {
   rapidjson::StringBuffer buffer;
   Writer writer(buffer);

@@ -40,6 +40,9 @@ struct JsonOptions {
 rapidjson::Document ParseJson(std::string_view text, std::string_view what,
                               const JsonOptions& options = {});
 
+// The object's first member of that name, or null when it is absent or JSON null.
+const rapidjson::Value* FindNonNull(const rapidjson::Value& object, std::string_view name);
+
 // The value as compact JSON on one line. Invalid UTF-8 in strings and names becomes U+FFFD,
 // NaN and infinities become null.
 std::string WriteJson(const rapidjson::Value& value);

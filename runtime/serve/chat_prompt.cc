@@ -95,11 +95,6 @@ void SetMember(rapidjson::Document& body, rapidjson::Value& object, const char* 
   }
 }
 
-bool Has(const rapidjson::Value& object, const rapidjson::Value& name) {
-  const auto found = object.FindMember(name);
-  return found != object.MemberEnd() && !found->value.IsNull();
-}
-
 // The server's --chat-template-kwargs, --reasoning and --reasoning-effort where the request says
 // nothing.
 void FillDefaults(rapidjson::Document& body, const ServeSettings& settings) {
@@ -117,14 +112,13 @@ void FillDefaults(rapidjson::Document& body, const ServeSettings& settings) {
   if (!settings.chat_template_kwargs.empty()) {
     const auto defaults = ParseJson(settings.chat_template_kwargs, "--chat-template-kwargs");
     for (const auto& member : defaults.GetObject()) {
-      if (Has(kwargs, member.name)) continue;
+      if (FindNonNull(kwargs, StringOf(member.name)) != nullptr) continue;
       kwargs.RemoveMember(member.name);
       kwargs.AddMember(rapidjson::Value(member.name, allocator),
                        rapidjson::Value(member.value, allocator), allocator);
     }
   }
-  const rapidjson::Value thinking_name("enable_thinking");
-  if (settings.thinking != Thinking::kAuto && !Has(kwargs, thinking_name)) {
+  if (settings.thinking != Thinking::kAuto && FindNonNull(kwargs, "enable_thinking") == nullptr) {
     SetMember(body, kwargs, "enable_thinking",
               rapidjson::Value(settings.thinking == Thinking::kOn));
   }

@@ -35,28 +35,18 @@ Json UsageJson(int64_t prompt_tokens, int64_t completion_tokens, int64_t cached_
        {"prompt_tokens_details", Json::Object({{"cached_tokens", cached_tokens}})}});
 }
 
-namespace {
-
-Json BytesJson(std::string_view text) {
-  Json bytes = Json::Array();
-  for (char c : text) bytes.Append(static_cast<int>(static_cast<unsigned char>(c)));
-  return bytes;
-}
-
-}  // namespace
-
 Json ProbabilityJson(const engine::TokenProbabilities& entry, bool post_sampling) {
   const char* const value = post_sampling ? "prob" : "logprob";
   Json top = Json::Array();
   for (const auto& alternative : entry.top) {
     top.Append(Json::Object({{"id", alternative.token},
                              {"token", ReplaceInvalidUtf8(alternative.text)},
-                             {"bytes", BytesJson(alternative.text)},
+                             {"bytes", Json::Bytes(alternative.text)},
                              {value, alternative.value}}));
   }
   return Json::Object({{"id", entry.token},
                        {"token", ReplaceInvalidUtf8(entry.text)},
-                       {"bytes", BytesJson(entry.text)},
+                       {"bytes", Json::Bytes(entry.text)},
                        {value, entry.value},
                        {post_sampling ? "top_probs" : "top_logprobs", std::move(top)}});
 }

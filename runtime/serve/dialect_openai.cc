@@ -19,30 +19,11 @@ Json ChoiceJson(size_t index, std::string text, Json logprobs, Json finish_reaso
 
 }  // namespace
 
-void UsageSum::Add(size_t index, const engine::Finish& finish) {
-  completion_ += finish.tokens_predicted;
-  if (index % choices_ == 0) {
-    prompt_ += finish.tokens_evaluated;
-    cached_ += finish.timings.cache_n;
-  }
-}
-
 OpenAiCompletionDialect::OpenAiCompletionDialect(AnswerNames names, AnswerOptions answer,
                                                  size_t choices, size_t prompts, bool post_sampling)
-    : names_(std::move(names)),
-      answer_(std::move(answer)),
+    : OpenAiDialect(std::move(names), std::move(answer), "text_completion", choices),
       post_sampling_(post_sampling),
-      usage_(choices),
       results_(choices * prompts) {}
-
-Json OpenAiCompletionDialect::Chunk(Json choices) const {
-  return Json::Object({{"id", names_.id},
-                       {"object", "text_completion"},
-                       {"created", names_.created},
-                       {"model", names_.model},
-                       {"system_fingerprint", BuildName()},
-                       {"choices", std::move(choices)}});
-}
 
 void OpenAiCompletionDialect::OnProgress(size_t index, const engine::Progress& progress,
                                          StreamEvents& out) {
@@ -57,7 +38,7 @@ void OpenAiCompletionDialect::OnText(size_t index, const engine::Text& text, Str
     entries.push_back(ProbabilityJson(entry, post_sampling_));
   }
   Result& result = results_[index];
-  if (!answer_.stream) {
+  if (!answer().stream) {
     result.text += text.text;
     std::move(entries.begin(), entries.end(), std::back_inserter(result.probabilities));
     return;
@@ -65,34 +46,20 @@ void OpenAiCompletionDialect::OnText(size_t index, const engine::Text& text, Str
   if (text.text.empty() && entries.empty()) return;
   Json chunk =
       Chunk(Json::Array({ChoiceJson(index, text.text, LogprobsJson(std::move(entries)), nullptr)}));
-  if (answer_.timings_per_token) chunk.Set("timings", TimingsJson(text.timings));
+  if (answer().timings_per_token) chunk.Set("timings", TimingsJson(text.timings));
   out.push_back(DataEvent(chunk));
 }
 
 void OpenAiCompletionDialect::OnFinish(size_t index, const engine::Finish& finish,
                                        StreamEvents& out) {
-  results_[index].finish = finish;
-  usage_.Add(index, finish);
-  if (!answer_.stream) return;
+  results_[index].stop_type = finish.stop_type;
+  Count(index, finish);
+  if (!answer().stream) return;
   Json chunk = Chunk(Json::Array({ChoiceJson(index, "", nullptr, FinishReason(finish.stop_type))}));
   chunk.Set("usage",
             UsageJson(finish.tokens_evaluated, finish.tokens_predicted, finish.timings.cache_n));
   chunk.Set("timings", TimingsJson(finish.timings));
   out.push_back(DataEvent(chunk));
-}
-
-void OpenAiCompletionDialect::OnEnd(StreamEvents& out) {
-  if (answer_.include_usage) {
-    Json chunk = Chunk(Json::Array());
-    chunk.Set("usage", usage_.Usage());
-    chunk.Set("timings", TimingsJson(results_.front().finish.timings));
-    out.push_back(DataEvent(chunk));
-  }
-  out.emplace_back(kDone);
-}
-
-void OpenAiCompletionDialect::OnError(const ApiError& error, StreamEvents& out) {
-  out.push_back(DataEvent(ErrorJson(error)));
 }
 
 Json OpenAiCompletionDialect::Body() {
@@ -101,12 +68,9 @@ Json OpenAiCompletionDialect::Body() {
     Result& result = results_[i];
     choices.Append(ChoiceJson(i, std::move(result.text),
                               LogprobsJson(std::move(result.probabilities)),
-                              FinishReason(result.finish.stop_type)));
+                              FinishReason(result.stop_type)));
   }
-  Json body = Chunk(std::move(choices));
-  body.Set("usage", usage_.Usage());
-  body.Set("timings", TimingsJson(results_.front().finish.timings));
-  return body;
+  return Summary(std::move(choices));
 }
 
 }  // namespace bloomery::serve

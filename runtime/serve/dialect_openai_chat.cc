@@ -5,23 +5,14 @@
 
 namespace bloomery::serve {
 
-OpenAiChatDialect::OpenAiChatDialect(AnswerNames names, AnswerOptions answer, Options options)
-    : names_(std::move(names)),
-      answer_(std::move(answer)),
-      options_(options),
-      usage_(options.choices) {
+OpenAiChatDialect::OpenAiChatDialect(AnswerNames names, const AnswerOptions& answer,
+                                     Options options)
+    : OpenAiDialect(std::move(names), answer,
+                    answer.stream ? "chat.completion.chunk" : "chat.completion", options.choices),
+      options_(options) {
   // No tool formats in this version, so no tool call can end a think span.
   const chat::ReasoningSplitter splitter(options.reasoning, options.starts_in_reasoning, false);
   results_.assign(options.choices, Result(splitter));
-}
-
-Json OpenAiChatDialect::Chunk(Json choices) const {
-  return Json::Object({{"id", names_.id},
-                       {"object", answer_.stream ? "chat.completion.chunk" : "chat.completion"},
-                       {"created", names_.created},
-                       {"model", names_.model},
-                       {"system_fingerprint", BuildName()},
-                       {"choices", std::move(choices)}});
 }
 
 Json OpenAiChatDialect::DeltaChunk(size_t index, Json delta, Json finish_reason) const {
@@ -66,7 +57,7 @@ void OpenAiChatDialect::SendDelta(size_t index, chat::ReasoningDelta delta,
                  Json::Object({{"content", Json::Array(std::exchange(result.probabilities, {}))}}));
     }
     Json chunk = Chunk(Json::Array({std::move(choice)}));
-    if (answer_.timings_per_token && timings != nullptr) {
+    if (answer().timings_per_token && timings != nullptr) {
       chunk.Set("timings", TimingsJson(*timings));
     }
     out.push_back(DataEvent(chunk));
@@ -80,7 +71,7 @@ void OpenAiChatDialect::OnText(size_t index, const engine::Text& text, StreamEve
     result.probabilities.push_back(ProbabilityJson(entry, options_.post_sampling));
   }
   chat::ReasoningDelta delta = result.splitter.Push(text.text);
-  if (answer_.stream) {
+  if (answer().stream) {
     SendRole(index, out);
     SendDelta(index, std::move(delta), &text.timings, out);
   } else {
@@ -91,10 +82,10 @@ void OpenAiChatDialect::OnText(size_t index, const engine::Text& text, StreamEve
 
 void OpenAiChatDialect::OnFinish(size_t index, const engine::Finish& finish, StreamEvents& out) {
   Result& result = results_[index];
-  result.finish = finish;
-  usage_.Add(index, finish);
+  result.stop_type = finish.stop_type;
+  Count(index, finish);
   chat::ReasoningDelta delta = result.splitter.Finish();
-  if (!answer_.stream) {
+  if (!answer().stream) {
     result.reasoning += delta.reasoning;
     result.content += delta.content;
     return;
@@ -109,22 +100,8 @@ void OpenAiChatDialect::OnFinish(size_t index, const engine::Finish& finish, Str
                Json::Object({{"content", Json::Array(std::exchange(result.probabilities, {}))}}));
   }
   Json chunk = Chunk(Json::Array({std::move(choice)}));
-  if (!answer_.include_usage) chunk.Set("timings", TimingsJson(finish.timings));
+  if (!answer().include_usage) chunk.Set("timings", TimingsJson(finish.timings));
   out.push_back(DataEvent(chunk));
-}
-
-void OpenAiChatDialect::OnEnd(StreamEvents& out) {
-  if (answer_.include_usage) {
-    Json chunk = Chunk(Json::Array());
-    chunk.Set("usage", usage_.Usage());
-    chunk.Set("timings", TimingsJson(results_.front().finish.timings));
-    out.push_back(DataEvent(chunk));
-  }
-  out.emplace_back(kDone);
-}
-
-void OpenAiChatDialect::OnError(const ApiError& error, StreamEvents& out) {
-  out.push_back(DataEvent(ErrorJson(error)));
 }
 
 Json OpenAiChatDialect::Body() {
@@ -136,7 +113,7 @@ Json OpenAiChatDialect::Body() {
       message.Set("reasoning_content", std::move(result.reasoning));
     }
     Json choice = Json::Object({{"index", i},
-                                {"finish_reason", FinishReason(result.finish.stop_type)},
+                                {"finish_reason", FinishReason(result.stop_type)},
                                 {"message", std::move(message)}});
     if (options_.logprobs) {
       choice.Set("logprobs",
@@ -144,10 +121,7 @@ Json OpenAiChatDialect::Body() {
     }
     choices.Append(std::move(choice));
   }
-  Json body = Chunk(std::move(choices));
-  body.Set("usage", usage_.Usage());
-  body.Set("timings", TimingsJson(results_.front().finish.timings));
-  return body;
+  return Summary(std::move(choices));
 }
 
 }  // namespace bloomery::serve

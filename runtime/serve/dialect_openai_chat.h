@@ -1,13 +1,12 @@
 // The OpenAI chat completions: messages in, a message out, reasoning apart from content.
 #pragma once
 
-#include "runtime/serve/dialect.h"
-#include "runtime/serve/dialect_openai.h"
+#include "runtime/serve/openai_answer.h"
 #include "runtime/text/chat/reasoning.h"
 
 namespace bloomery::serve {
 
-class OpenAiChatDialect final : public Dialect {
+class OpenAiChatDialect final : public OpenAiDialect {
  public:
   struct Options {
     size_t choices = 1;
@@ -17,13 +16,11 @@ class OpenAiChatDialect final : public Dialect {
     chat::ReasoningFormat reasoning = chat::ReasoningFormat::kDeepseek;
     bool starts_in_reasoning = false;
   };
-  OpenAiChatDialect(AnswerNames names, AnswerOptions answer, Options options);
+  OpenAiChatDialect(AnswerNames names, const AnswerOptions& answer, Options options);
 
   void OnProgress(size_t index, const engine::Progress& progress, StreamEvents& out) override;
   void OnText(size_t index, const engine::Text& text, StreamEvents& out) override;
   void OnFinish(size_t index, const engine::Finish& finish, StreamEvents& out) override;
-  void OnEnd(StreamEvents& out) override;
-  void OnError(const ApiError& error, StreamEvents& out) override;
   Json Body() override;
 
  private:
@@ -34,18 +31,14 @@ class OpenAiChatDialect final : public Dialect {
     std::string reasoning;
     std::string content;
     std::vector<Json> probabilities;  // collected, or waiting for a delta to ride on
-    engine::Finish finish;
+    engine::StopType stop_type = engine::StopType::kNone;
   };
-  Json Chunk(Json choices) const;
   Json DeltaChunk(size_t index, Json delta, Json finish_reason) const;
   void SendRole(size_t index, StreamEvents& out);
   void SendDelta(size_t index, chat::ReasoningDelta delta, const engine::Timings* timings,
                  StreamEvents& out);
 
-  AnswerNames names_;
-  AnswerOptions answer_;
   Options options_;
-  UsageSum usage_;
   std::vector<Result> results_;
 };
 

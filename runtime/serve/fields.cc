@@ -32,10 +32,7 @@ Fields::Fields(const rapidjson::Value& value, std::string_view what) : object_(&
 }
 
 const rapidjson::Value* Fields::Find(std::string_view name) const {
-  const rapidjson::Value key(
-      rapidjson::StringRef(name.data(), static_cast<rapidjson::SizeType>(name.size())));
-  const auto found = object_->FindMember(key);
-  return found == object_->MemberEnd() || found->value.IsNull() ? nullptr : &found->value;
+  return FindNonNull(*object_, name);
 }
 
 std::optional<bool> Fields::Bool(std::string_view name) const {

@@ -50,6 +50,12 @@ Json Json::Array(std::vector<Json> items) {
   return json;
 }
 
+Json Json::Bytes(std::string_view bytes) {
+  Json json = Array();
+  for (char c : bytes) json.Append(static_cast<int>(static_cast<unsigned char>(c)));
+  return json;
+}
+
 void Json::Set(std::string name, Json value) {
   std::get<std::vector<Member>>(data_).emplace_back(std::move(name), std::move(value));
 }

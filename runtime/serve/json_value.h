@@ -33,6 +33,8 @@ class Json {
 
   static Json Object(std::vector<Member> members = {});
   static Json Array(std::vector<Json> items = {});
+  // An array of numbers 0 to 255: text that may end inside a character.
+  static Json Bytes(std::string_view bytes);
 
   // Of an object: appends a member (the caller does not repeat names).
   void Set(std::string name, Json value);

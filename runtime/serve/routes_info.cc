@@ -45,11 +45,6 @@ Json CapsJson(const chat::TemplateCaps& caps) {
                        {"supports_enable_thinking", caps.supports_enable_thinking}});
 }
 
-std::string PieceOf(const text::Tokenizer& tokenizer, text::TokenId id) {
-  if (id == text::kNoToken) return "";
-  return std::string(tokenizer.Piece(id, text::SpecialText::kShown));
-}
-
 Json EngineJson(const Seat& seat) {
   const ModelInfo& model = seat.model;
   return Json::Object({{"name", "bloomery"},
@@ -170,8 +165,8 @@ void HandleProps(const RouteContext& context) {
                           {"ui", false},
                           {"chat_template", seat.chat_template->source()},
                           {"chat_template_caps", CapsJson(seat.chat_template->caps())},
-                          {"bos_token", PieceOf(*seat.tokenizer, special.bos)},
-                          {"eos_token", PieceOf(*seat.tokenizer, special.eos)},
+                          {"bos_token", seat.tokenizer->SpecialPiece(special.bos)},
+                          {"eos_token", seat.tokenizer->SpecialPiece(special.eos)},
                           {"build_info", BuildName()},
                           {"is_sleeping", false},
                           {"cors_proxy_enabled", false},

@@ -9,10 +9,7 @@ namespace {
 
 // A piece that is no text by itself (part of a character) is given as its bytes.
 Json PieceJson(std::string_view piece) {
-  if (IsValidUtf8(piece)) return piece;
-  Json bytes = Json::Array();
-  for (char c : piece) bytes.Append(static_cast<int>(static_cast<unsigned char>(c)));
-  return bytes;
+  return IsValidUtf8(piece) ? Json(piece) : Json::Bytes(piece);
 }
 
 }  // namespace

@@ -440,6 +440,10 @@ std::string_view Tokenizer::Piece(TokenId id, SpecialText special) const {
   return state_->pieces[static_cast<size_t>(id)];
 }
 
+std::string_view Tokenizer::SpecialPiece(TokenId id) const {
+  return id == kNoToken ? std::string_view() : Piece(id, SpecialText::kShown);
+}
+
 TokenId Tokenizer::Find(std::string_view text) const {
   for (const SpellingIndex* index : {&state_->special_by_piece, &state_->normal_by_piece}) {
     const auto found = index->find(text);

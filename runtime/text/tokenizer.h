@@ -59,6 +59,9 @@ class Tokenizer {
   // object. Throws Error(kBadRequest) for an id outside the vocabulary.
   std::string_view Piece(TokenId id, SpecialText special = SpecialText::kHidden) const;
 
+  // As shown, of one of special_ids(): "" where the file names none (kNoToken).
+  std::string_view SpecialPiece(TokenId id) const;
+
   // The id whose piece (as shown) is exactly `text`, or kNoToken; where a control or user-defined
   // token and a normal one read the same, the former.
   TokenId Find(std::string_view text) const;

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
+#include "runtime/base/json.h"
 #include "runtime/text/chat/chat_template.h"
 #include "runtime/text/jinja/json.h"
 
@@ -12,14 +13,8 @@ namespace {
   throw Error(ErrorKind::kBadRequest, "Field '" + field + "': " + what);
 }
 
-// The member, or null when it is absent or JSON null.
-const rapidjson::Value* Member(const rapidjson::Value& object, const char* name) {
-  const auto it = object.FindMember(name);
-  return it == object.MemberEnd() || it->value.IsNull() ? nullptr : &it->value;
-}
-
 bool ReadBool(const rapidjson::Value& body, const char* name, bool otherwise) {
-  const rapidjson::Value* value = Member(body, name);
+  const rapidjson::Value* value = FindNonNull(body, name);
   if (value != nullptr && !value->IsBool()) {
     Refuse(name, "must be a boolean");
   }
@@ -30,7 +25,7 @@ void CheckPart(const rapidjson::Value& part, const std::string& where) {
   if (!part.IsObject()) {
     Refuse(where, "must be an object");
   }
-  const rapidjson::Value* type = Member(part, "type");
+  const rapidjson::Value* type = FindNonNull(part, "type");
   if (type == nullptr || !type->IsString()) {
     Refuse(where + ".type", "must be a string");
   }
@@ -38,19 +33,19 @@ void CheckPart(const rapidjson::Value& part, const std::string& where) {
     Refuse(where + ".type",
            "'" + std::string(type->GetString()) + "' is not supported: this model takes text only");
   }
-  const rapidjson::Value* text = Member(part, "text");
+  const rapidjson::Value* text = FindNonNull(part, "text");
   if (text == nullptr || !text->IsString()) {
     Refuse(where + ".text", "must be a string");
   }
 }
 
 bool HasToolCalls(const rapidjson::Value& message) {
-  const rapidjson::Value* calls = Member(message, "tool_calls");
+  const rapidjson::Value* calls = FindNonNull(message, "tool_calls");
   return calls != nullptr && calls->IsArray() && !calls->Empty();
 }
 
 void CheckToolCalls(const rapidjson::Value& message, const std::string& where) {
-  const rapidjson::Value* calls = Member(message, "tool_calls");
+  const rapidjson::Value* calls = FindNonNull(message, "tool_calls");
   if (calls == nullptr) {
     return;
   }
@@ -60,15 +55,15 @@ void CheckToolCalls(const rapidjson::Value& message, const std::string& where) {
   for (rapidjson::SizeType i = 0; i < calls->Size(); ++i) {
     const std::string at = where + "[" + std::to_string(i) + "]";
     const rapidjson::Value& call = (*calls)[i];
-    const rapidjson::Value* function = call.IsObject() ? Member(call, "function") : nullptr;
+    const rapidjson::Value* function = call.IsObject() ? FindNonNull(call, "function") : nullptr;
     if (function == nullptr || !function->IsObject()) {
       Refuse(at + ".function", "must be an object");
     }
-    const rapidjson::Value* name = Member(*function, "name");
+    const rapidjson::Value* name = FindNonNull(*function, "name");
     if (name == nullptr || !name->IsString()) {
       Refuse(at + ".function.name", "must be a string");
     }
-    const rapidjson::Value* arguments = Member(*function, "arguments");
+    const rapidjson::Value* arguments = FindNonNull(*function, "arguments");
     if (arguments != nullptr && !arguments->IsString() && !arguments->IsObject()) {
       Refuse(at + ".function.arguments", "must be a string or an object");
     }
@@ -79,16 +74,16 @@ void CheckMessage(const rapidjson::Value& message, const std::string& where) {
   if (!message.IsObject()) {
     Refuse(where, "must be an object");
   }
-  const rapidjson::Value* role = Member(message, "role");
+  const rapidjson::Value* role = FindNonNull(message, "role");
   if (role == nullptr || !role->IsString()) {
     Refuse(where + ".role", "must be a string");
   }
-  const rapidjson::Value* reasoning = Member(message, "reasoning_content");
+  const rapidjson::Value* reasoning = FindNonNull(message, "reasoning_content");
   if (reasoning != nullptr && !reasoning->IsString()) {
     Refuse(where + ".reasoning_content", "must be a string");
   }
   CheckToolCalls(message, where + ".tool_calls");
-  const rapidjson::Value* content = Member(message, "content");
+  const rapidjson::Value* content = FindNonNull(message, "content");
   if (content == nullptr) {
     if (reasoning == nullptr && !HasToolCalls(message)) {
       Refuse(where + ".content", "must be a string or an array of parts");
@@ -105,7 +100,7 @@ void CheckMessage(const rapidjson::Value& message, const std::string& where) {
 }
 
 const rapidjson::Value& CheckedMessages(const rapidjson::Value& body) {
-  const rapidjson::Value* messages = Member(body, "messages");
+  const rapidjson::Value* messages = FindNonNull(body, "messages");
   if (messages == nullptr || !messages->IsArray()) {
     Refuse("messages", "must be an array");
   }
@@ -123,7 +118,7 @@ const rapidjson::Value& CheckedMessages(const rapidjson::Value& body) {
 }
 
 jinja::Value ReadTools(const rapidjson::Value& body) {
-  const rapidjson::Value* tools = Member(body, "tools");
+  const rapidjson::Value* tools = FindNonNull(body, "tools");
   if (tools == nullptr) {
     return jinja::Value();
   }
@@ -132,9 +127,9 @@ jinja::Value ReadTools(const rapidjson::Value& body) {
   }
   for (rapidjson::SizeType i = 0; i < tools->Size(); ++i) {
     const rapidjson::Value* function =
-        (*tools)[i].IsObject() ? Member((*tools)[i], "function") : nullptr;
+        (*tools)[i].IsObject() ? FindNonNull((*tools)[i], "function") : nullptr;
     const rapidjson::Value* name =
-        function != nullptr && function->IsObject() ? Member(*function, "name") : nullptr;
+        function != nullptr && function->IsObject() ? FindNonNull(*function, "name") : nullptr;
     if (name == nullptr || !name->IsString()) {
       Refuse("tools[" + std::to_string(i) + "].function.name", "must be a string");
     }
@@ -143,7 +138,7 @@ jinja::Value ReadTools(const rapidjson::Value& body) {
 }
 
 Continue ReadContinue(const rapidjson::Value& body) {
-  const rapidjson::Value* value = Member(body, "continue_final_message");
+  const rapidjson::Value* value = FindNonNull(body, "continue_final_message");
   if (value == nullptr) {
     return Continue::kAuto;
   }
@@ -166,7 +161,7 @@ void CheckContinuation(const rapidjson::Value& body, const rapidjson::Value& mes
     return;
   }
   // Only an explicit add_generation_prompt contradicts; its default gives way.
-  if (Member(body, "add_generation_prompt") != nullptr &&
+  if (FindNonNull(body, "add_generation_prompt") != nullptr &&
       ReadBool(body, "add_generation_prompt", true)) {
     Refuse("continue_final_message", "cannot be combined with add_generation_prompt");
   }
@@ -180,14 +175,14 @@ void CheckContinuation(const rapidjson::Value& body, const rapidjson::Value& mes
 }
 
 void ReadTemplateKwargs(const rapidjson::Value& body, ChatRequest& request) {
-  const rapidjson::Value* kwargs = Member(body, "chat_template_kwargs");
+  const rapidjson::Value* kwargs = FindNonNull(body, "chat_template_kwargs");
   if (kwargs == nullptr) {
     return;
   }
   if (!kwargs->IsObject()) {
     Refuse("chat_template_kwargs", "must be an object");
   }
-  const rapidjson::Value* thinking = Member(*kwargs, "enable_thinking");
+  const rapidjson::Value* thinking = FindNonNull(*kwargs, "enable_thinking");
   if (thinking != nullptr && !thinking->IsBool()) {
     Refuse("chat_template_kwargs.enable_thinking", "must be a boolean");
   }
@@ -211,7 +206,7 @@ ChatRequest ParseChatRequest(const rapidjson::Value& body) {
   request.add_generation_prompt = ReadBool(body, "add_generation_prompt", true);
   CheckContinuation(body, messages, request.continue_final);
   ReadTemplateKwargs(body, request);
-  if (const rapidjson::Value* effort = Member(body, "reasoning_effort")) {
+  if (const rapidjson::Value* effort = FindNonNull(body, "reasoning_effort")) {
     if (!effort->IsString()) {
       Refuse("reasoning_effort", "must be a string");
     }

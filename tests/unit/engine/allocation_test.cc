@@ -1,26 +1,8 @@
-// In the steady state the engine's thread allocates nothing but what leaves in events: this
-// program's operator new counts.
+// In the steady state the engine's thread allocates nothing but what leaves in events.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
-
+#include "tests/support/allocation_count.h"
 #include "tests/unit/engine/engine_test_support.h"
-
-namespace {
-thread_local size_t allocations = 0;
-}  // namespace
-
-// Not inlined: the compiler would take malloc and free for a mismatched pair.
-// NOLINTBEGIN(cppcoreguidelines-no-malloc): this is operator new.
-[[gnu::noinline]] void* operator new(size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-// NOLINTEND(cppcoreguidelines-no-malloc)
 
 namespace bloomery::engine {
 namespace {
@@ -35,7 +17,7 @@ class CountingRunner final : public exec::PassRunner {
     before_pass_.reserve(kPasses + 1);
   }
   const exec::SeatLimits& limits() const override { return limits_; }
-  void Run(std::span<const exec::PassRow>) override { before_pass_.push_back(allocations); }
+  void Run(std::span<const exec::PassRow>) override { before_pass_.push_back(test::AllocationsOfThisThread()); }
   std::span<const float> Logits(int32_t) const override { return logits_; }
   void Cut(int32_t, int32_t) override {}
   int32_t Keepable(int32_t, int32_t length) const override { return length; }

@@ -1,28 +1,18 @@
-// Sampling allocates nothing: this program's operator new counts.
+// Sampling allocates nothing.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
-
 #include "runtime/text/sampling.h"
-
-namespace {
-thread_local size_t allocations = 0;
-}  // namespace
-
-// Not inlined: the compiler would take malloc and free for a mismatched pair.
-// NOLINTBEGIN(cppcoreguidelines-no-malloc): this is operator new.
-[[gnu::noinline]] void* operator new(size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-// NOLINTEND(cppcoreguidelines-no-malloc)
+#include "tests/support/allocation_count.h"
 
 namespace bloomery::text {
 namespace {
+
+TEST(SamplerAllocationTest, TheCounterSeesAnAllocation) {
+  const size_t before = test::AllocationsOfThisThread();
+  const std::vector<int> some(100, 1);
+  EXPECT_EQ(some.back(), 1);
+  EXPECT_EQ(test::AllocationsOfThisThread() - before, 1u);
+}
 
 TEST(SamplerAllocationTest, SampleAndAcceptAllocateNothing) {
   using enum SamplerStage;
@@ -53,9 +43,9 @@ TEST(SamplerAllocationTest, SampleAndAcceptAllocateNothing) {
     size_t counted = 0;
     for (int i = 0; i < 200; ++i) {
       for (float& logit : row) logit = static_cast<float>(20.0 * uniform.Next() * uniform.Next());
-      const size_t before = allocations;
+      const size_t before = test::AllocationsOfThisThread();
       sampler.Accept(sampler.Sample(row).token % 7);
-      counted += allocations - before;
+      counted += test::AllocationsOfThisThread() - before;
     }
     EXPECT_EQ(counted, 0u);
   }
