@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "runtime/apps/chat_session.h"
+#include "runtime/apps/http_address.h"
 #include "runtime/base/json.h"
 #include "runtime/base/utf8.h"
 #include "runtime/serve/fields.h"
@@ -18,42 +19,10 @@ namespace {
 // An answer's head and one event of it; a server that sends more is not ours.
 constexpr size_t kLineBytesMax = size_t{1} << 20;
 
-struct Address {
-  std::string host;
-  std::string port = "80";
-  std::string path;  // in front of the routes
-};
-
-Address ParseUrl(const std::string& url) {
-  constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) {
-    throw Error(ErrorKind::kUsage, "--url " + Printable(url) + ": must begin with http://");
-  }
-  std::string rest = url.substr(kScheme.size());
-  Address address;
-  if (const size_t slash = rest.find('/'); slash != std::string::npos) {
-    address.path = rest.substr(slash);
-    rest.resize(slash);
-    while (address.path.ends_with("/")) address.path.pop_back();
-  }
-  const size_t bracket = rest.find(']');
-  const size_t colon = rest.find(':', bracket == std::string::npos ? 0 : bracket);
-  if (colon != std::string::npos) {
-    address.port = rest.substr(colon + 1);
-    rest.resize(colon);
-  }
-  if (rest.starts_with("[") && rest.ends_with("]")) rest = rest.substr(1, rest.size() - 2);
-  address.host = rest;
-  if (address.host.empty() || address.port.empty()) {
-    throw Error(ErrorKind::kUsage, "--url " + Printable(url) + ": no host or port in it");
-  }
-  return address;
-}
-
 // A connected socket that closes itself; Stop from another thread ends its reads.
 class Socket {
  public:
-  explicit Socket(const Address& address) {
+  explicit Socket(const HttpAddress& address) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
@@ -127,7 +96,7 @@ class Socket {
 
 class HttpBackend final : public ChatBackend {
  public:
-  HttpBackend(Address address, std::string key)
+  HttpBackend(HttpAddress address, std::string key)
       : address_(std::move(address)), key_(std::move(key)) {}
 
   std::string Ask(const std::vector<ChatMessage>& messages,
@@ -210,7 +179,7 @@ class HttpBackend final : public ChatBackend {
     }
   }
 
-  Address address_;
+  HttpAddress address_;
   std::string key_;
   std::atomic<int> fd_{-1};
   std::atomic<bool> cancelled_{false};

@@ -33,10 +33,12 @@ class ServedModel {
   const serve::Seat& seat() const { return seat_; }
   std::string PlanLine() const { return runner_->plan().Line(); }
 
+  // What a seat is loaded with for slots of `slot_context` rows.
+  static exec::SeatOptions OptionsOf(const serve::ServeSettings& settings, int32_t slot_context);
+
  private:
   exec::SeatOptions CreateInstance(const serve::ServeSettings& settings,
                                    const plugin::LoadedPlugin& plugin);
-  static exec::SeatOptions OptionsOf(const serve::ServeSettings& settings, int32_t slot_context);
   serve::ModelInfo DescribeModel(const plugin::LoadedPlugin& plugin) const;
   chat::ChatTemplate MakeTemplate(const serve::ServeSettings& settings) const;
 

@@ -110,6 +110,17 @@ TEST(Json, WritingReplacesInvalidUtf8AndNonFiniteNumbers) {
             "{\"k\xEF\xBF\xBD\":\"a\xEF\xBF\xBDz\",\"nan\":null,\"inf\":null,\"x\":0.1}");
 }
 
+TEST(Json, FindNonNullTakesTheFirstMemberAndNullForAbsent) {
+  const rapidjson::Document document = ParseJson(
+      R"({"a": 1, "a": 2, "none": null, "none": 3, "b\u0000c": 4, "false": false})", "test");
+  ASSERT_NE(FindNonNull(document, "a"), nullptr);
+  EXPECT_EQ(FindNonNull(document, "a")->GetInt(), 1);
+  EXPECT_EQ(FindNonNull(document, "none"), nullptr);
+  EXPECT_EQ(FindNonNull(document, "b"), nullptr);
+  EXPECT_NE(FindNonNull(document, std::string_view("b\0c", 3)), nullptr);
+  EXPECT_NE(FindNonNull(document, "false"), nullptr);
+}
+
 TEST(Json, WrongAccessIsAnInternalErrorAndNotTheEnd) {
   const rapidjson::Document document = ParseJson("\"text\"", "test");
   EXPECT_EQ(RefusalOf([&] { document.GetInt(); }).kind, ErrorKind::kInternal);

@@ -153,6 +153,8 @@ TEST_F(TokenizerTest, AByteWithoutATokenIsRefusedNotDropped) {
 
 TEST_F(TokenizerTest, PiecesHideControlTokensUnlessShown) {
   EXPECT_EQ(tokenizer_.Piece(SmallIds::kEnd), "");
+  EXPECT_EQ(tokenizer_.SpecialPiece(SmallIds::kEnd), "<|im_end|>");
+  EXPECT_EQ(tokenizer_.SpecialPiece(kNoToken), "");
   EXPECT_EQ(tokenizer_.Piece(SmallIds::kEnd, SpecialText::kShown), "<|im_end|>");
   EXPECT_EQ(tokenizer_.Piece(SmallIds::kThink), "<think>");
   EXPECT_EQ(tokenizer_.Piece(' '), " ");

@@ -1,0 +1,131 @@
+// Exit codes, and where settings come from.
+#include "runtime/apps/program.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "runtime/serve/http_server.h"
+#include "tests/support/memory_files.h"
+#include "tests/support/refusal.h"
+
+namespace bloomery::apps {
+namespace {
+
+// Sets or, with null, unsets a variable for as long as it lives.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const char* value) : name_(name) {
+    if (const char* old = ::getenv(name)) old_ = old;
+    Set(value);
+  }
+  ~ScopedVariable() { Set(old_ ? old_->c_str() : nullptr); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  void Set(const char* value) {
+    if (value == nullptr) {
+      ::unsetenv(name_);
+    } else {
+      ::setenv(name_, value, 1);
+    }
+  }
+  const char* name_;
+  std::optional<std::string> old_;
+};
+
+// The codes of docs/serving.md.
+TEST(ExitCodes, EveryKindOfErrorHasTheDocumentedOne) {
+  constexpr std::pair<ErrorKind, int> kCodes[] = {
+      {ErrorKind::kUsage, 64},      {ErrorKind::kBadModel, 65},   {ErrorKind::kUnsupported, 65},
+      {ErrorKind::kNoInput, 66},    {ErrorKind::kNoMemory, 78},   {ErrorKind::kBadRequest, 1},
+      {ErrorKind::kContextFull, 1}, {ErrorKind::kUnavailable, 1}, {ErrorKind::kCancelled, 1},
+      {ErrorKind::kInternal, 1},
+  };
+  for (const auto& [kind, code] : kCodes) {
+    EXPECT_EQ(ExitCodeOf(Error(kind, "")), code) << ErrorKindName(kind);
+  }
+  EXPECT_EQ(ExitCodeOf(serve::BindError("")), 71);
+  EXPECT_EQ(ExitCodeOf(std::runtime_error("")), 1);
+}
+
+TEST(ExitCodes, AProgramsFailureIsPrintedWithItsNameAndBecomesACode) {
+  testing::internal::CaptureStderr();
+  const int code =
+      RunProgram("toy", []() -> int { throw Error(ErrorKind::kNoInput, "no such file"); });
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "toy: no such file\n");
+  EXPECT_EQ(code, 66);
+  EXPECT_EQ(RunProgram("toy", [] { return 3; }), 3);
+}
+
+class Sources : public testing::Test {
+ protected:
+  serve::FlagSources Of(std::vector<std::string> arguments) const {
+    return SourcesOf(std::move(arguments), files_);
+  }
+  // What --parallel becomes from the sources.
+  int Parallel(std::vector<std::string> arguments) const {
+    return serve::ParseFlags(Of(std::move(arguments))).settings.parallel;
+  }
+
+  test::MemoryFileSystem files_;
+  ScopedVariable config_{"BLOOMERY_CONFIG", nullptr};
+  ScopedVariable xdg_{"XDG_CONFIG_HOME", nullptr};
+  ScopedVariable home_{"HOME", "/home/toy"};
+  ScopedVariable parallel_{"LLAMA_ARG_N_PARALLEL", nullptr};
+};
+
+TEST_F(Sources, WithoutAnyFileThereAreArgumentsAndEnvironment) {
+  const serve::FlagSources sources = Of({"--parallel", "3"});
+  EXPECT_EQ(sources.arguments, (std::vector<std::string>{"--parallel", "3"}));
+  EXPECT_EQ(sources.environment.at("HOME"), "/home/toy");
+  EXPECT_EQ(sources.settings_text, "");
+}
+
+TEST_F(Sources, TheUsersFileComesAfterTheSystemsAndBeforeTheCommandLine) {
+  files_.Put("/etc/bloomery/serve.ini", "parallel = 2");
+  EXPECT_EQ(Parallel({}), 2);
+  files_.Put("/home/toy/.config/bloomery/serve.ini", "parallel = 5");
+  EXPECT_EQ(Parallel({}), 5);
+  EXPECT_EQ(Parallel({"--parallel", "7"}), 7);
+}
+
+TEST_F(Sources, XdgConfigHomeIsTakenInPlaceOfHome) {
+  files_.Put("/home/toy/.config/bloomery/serve.ini", "parallel = 5");
+  files_.Put("/xdg/bloomery/serve.ini", "parallel = 6");
+  const ScopedVariable xdg("XDG_CONFIG_HOME", "/xdg");
+  EXPECT_EQ(Parallel({}), 6);
+}
+
+TEST_F(Sources, ANamedFileReplacesBothOthers) {
+  files_.Put("/etc/bloomery/serve.ini", "parallel = 2");
+  files_.Put("/home/toy/.config/bloomery/serve.ini", "parallel = 5");
+  files_.Put("mine.ini", "predict = 9");
+  EXPECT_EQ(Parallel({"--config", "mine.ini"}), 1);
+  const ScopedVariable config("BLOOMERY_CONFIG", "mine.ini");
+  EXPECT_EQ(Parallel({}), 1);
+}
+
+TEST_F(Sources, ANamedFileThatIsNotThereIsNoInput) {
+  const test::Refusal refusal = test::RefusalOf([&] { Of({"--config", "mine.ini"}); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoInput);
+  EXPECT_NE(refusal.message.find("mine.ini"), std::string::npos);
+}
+
+TEST_F(Sources, AKeyFileGivesItsLinesAndOneWithoutAnyIsRefused) {
+  files_.Put("keys", "# of the team\nfirst\r\n\n second\n");
+  serve::ServeSettings settings;
+  settings.api_key_file = "keys";
+  ReadNamedFiles(settings, files_);
+  EXPECT_EQ(settings.api_keys, (std::vector<std::string>{"first", " second"}));
+  files_.Put("keys", "# none\n\n");
+  settings.api_keys.clear();
+  EXPECT_EQ(test::RefusalOf([&] { ReadNamedFiles(settings, files_); }).kind, ErrorKind::kUsage);
+}
+
+}  // namespace
+}  // namespace bloomery::apps
