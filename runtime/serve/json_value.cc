@@ -51,9 +51,10 @@ Json Json::Array(std::vector<Json> items) {
 }
 
 Json Json::Bytes(std::string_view bytes) {
-  Json json = Array();
-  for (char c : bytes) json.Append(static_cast<int>(static_cast<unsigned char>(c)));
-  return json;
+  std::vector<Json> items;
+  items.reserve(bytes.size());
+  for (char c : bytes) items.emplace_back(static_cast<int>(static_cast<unsigned char>(c)));
+  return Array(std::move(items));
 }
 
 void Json::Set(std::string name, Json value) {

@@ -9,7 +9,8 @@ namespace {
 
 // A piece that is no text by itself (part of a character) is given as its bytes.
 Json PieceJson(std::string_view piece) {
-  return IsValidUtf8(piece) ? Json(piece) : Json::Bytes(piece);
+  if (IsValidUtf8(piece)) return piece;
+  return Json::Bytes(piece);
 }
 
 }  // namespace
