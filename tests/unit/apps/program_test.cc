@@ -75,27 +75,27 @@ class Sources : public testing::Test {
   test::MemoryFileSystem files_;
   ScopedVariable config_{"BLOOMERY_CONFIG", nullptr};
   ScopedVariable xdg_{"XDG_CONFIG_HOME", nullptr};
-  ScopedVariable home_{"HOME", "/home/toy"};
+  ScopedVariable home_{"HOME", "/folder/toy"};
   ScopedVariable parallel_{"LLAMA_ARG_N_PARALLEL", nullptr};
 };
 
 TEST_F(Sources, WithoutAnyFileThereAreArgumentsAndEnvironment) {
   const serve::FlagSources sources = Of({"--parallel", "3"});
   EXPECT_EQ(sources.arguments, (std::vector<std::string>{"--parallel", "3"}));
-  EXPECT_EQ(sources.environment.at("HOME"), "/home/toy");
+  EXPECT_EQ(sources.environment.at("HOME"), "/folder/toy");
   EXPECT_EQ(sources.settings_text, "");
 }
 
 TEST_F(Sources, TheUsersFileComesAfterTheSystemsAndBeforeTheCommandLine) {
   files_.Put("/etc/bloomery/serve.ini", "parallel = 2");
   EXPECT_EQ(Parallel({}), 2);
-  files_.Put("/home/toy/.config/bloomery/serve.ini", "parallel = 5");
+  files_.Put("/folder/toy/.config/bloomery/serve.ini", "parallel = 5");
   EXPECT_EQ(Parallel({}), 5);
   EXPECT_EQ(Parallel({"--parallel", "7"}), 7);
 }
 
 TEST_F(Sources, XdgConfigHomeIsTakenInPlaceOfHome) {
-  files_.Put("/home/toy/.config/bloomery/serve.ini", "parallel = 5");
+  files_.Put("/folder/toy/.config/bloomery/serve.ini", "parallel = 5");
   files_.Put("/xdg/bloomery/serve.ini", "parallel = 6");
   const ScopedVariable xdg("XDG_CONFIG_HOME", "/xdg");
   EXPECT_EQ(Parallel({}), 6);
@@ -103,7 +103,7 @@ TEST_F(Sources, XdgConfigHomeIsTakenInPlaceOfHome) {
 
 TEST_F(Sources, ANamedFileReplacesBothOthers) {
   files_.Put("/etc/bloomery/serve.ini", "parallel = 2");
-  files_.Put("/home/toy/.config/bloomery/serve.ini", "parallel = 5");
+  files_.Put("/folder/toy/.config/bloomery/serve.ini", "parallel = 5");
   files_.Put("mine.ini", "predict = 9");
   EXPECT_EQ(Parallel({"--config", "mine.ini"}), 1);
   const ScopedVariable config("BLOOMERY_CONFIG", "mine.ini");

@@ -17,7 +17,9 @@ class CountingRunner final : public exec::PassRunner {
     before_pass_.reserve(kPasses + 1);
   }
   const exec::SeatLimits& limits() const override { return limits_; }
-  void Run(std::span<const exec::PassRow>) override { before_pass_.push_back(test::AllocationsOfThisThread()); }
+  void Run(std::span<const exec::PassRow>) override {
+    before_pass_.push_back(test::AllocationsOfThisThread());
+  }
   std::span<const float> Logits(int32_t) const override { return logits_; }
   void Cut(int32_t, int32_t) override {}
   int32_t Keepable(int32_t, int32_t length) const override { return length; }
