@@ -62,6 +62,8 @@ std::string KernelsOf(serve::IsaChoice isa) {
       return "scalar";
     case serve::IsaChoice::kAvx2:
       return "avx2";
+    case serve::IsaChoice::kAvx512Vnni:
+      return "avx512vnni";
   }
   return "auto";
 }

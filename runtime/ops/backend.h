@@ -20,7 +20,7 @@ namespace bloomery::ops {
 
 // Signatures and contracts are those of kernels-common/<topic>/cpu/*.h without the Isa.
 struct Backend {
-  const char* name;  // "reference", "scalar", "avx2"
+  const char* name;  // "reference", "scalar", "avx2", "avx512vnni"
   void (*quantise_rows)(const float* x, size_t x_stride, const kernels::QuantisedRows& out,
                         size_t row_begin, size_t row_end);
   size_t (*linear_scratch)(size_t k);
@@ -42,8 +42,9 @@ struct Backend {
                       size_t column_begin, size_t column_end);
 };
 
-// "auto" (the best this machine has), "reference", "scalar", "avx2". Throws Error(kUsage) naming
-// the known ones for another name, and for one that this machine or build lacks.
+// "auto" (the best this machine has), "reference", "scalar", "avx2", "avx512vnni". Throws
+// Error(kUsage) naming the known ones for another name, and for one that this machine or build
+// lacks.
 const Backend& FindBackend(std::string_view name);
 
 }  // namespace bloomery::ops

@@ -32,7 +32,8 @@ PlaneType PlaneTypeOf(std::string_view name) {
 
 IsaChoice IsaOf(std::string_view name) {
   if (name == "scalar") return IsaChoice::kScalar;
-  return name == "avx2" ? IsaChoice::kAvx2 : IsaChoice::kAuto;
+  if (name == "avx2") return IsaChoice::kAvx2;
+  return name == "avx512vnni" ? IsaChoice::kAvx512Vnni : IsaChoice::kAuto;
 }
 
 Thinking ThinkingOf(std::string_view name) {
@@ -190,7 +191,7 @@ constexpr Flag kFlags[] = {
      .repeats = true, .help = "A folder to search for plugins before the others; may be repeated.",
      .apply = BLOOMERY_SET(s.plugin_dirs.push_back(i.text))},
     {.group = "Model", .names = "--isa", .env = "BLOOMERY_ISA", .value = kChoice, .metavar = "NAME",
-     .fallback = "auto", .choices = "auto|scalar|avx2",
+     .fallback = "auto", .choices = "auto|scalar|avx2|avx512vnni",
      .help = "Which kernels run on the CPU. Every choice gives the same bits.",
      .apply = BLOOMERY_SET(s.isa = IsaOf(i.text))},
     {.group = "Model", .names = "--host-budget", .env = "BLOOMERY_HOST_BUDGET", .value = kText,

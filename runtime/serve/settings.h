@@ -12,7 +12,7 @@
 
 namespace bloomery::serve {
 
-enum class IsaChoice { kAuto, kScalar, kAvx2 };
+enum class IsaChoice { kAuto, kScalar, kAvx2, kAvx512Vnni };
 enum class PlaneType { kF32, kF16, kQ8_0 };
 enum class Thinking { kAuto, kOn, kOff };
 
