@@ -26,6 +26,23 @@ inline constexpr uint64_t kPluginReadBytesSeatMax = 16u << 20;
 inline constexpr uint32_t kSeatLayersMax = 4096;
 inline constexpr uint32_t kSeatItemsMax = 1u
                                           << 20;  // weights, banks, planes … of a description, each
+inline constexpr uint32_t kBankExpertsMax =
+    65536;  // of one bank; public models have up to 512, and a router row stays 256 KiB
+inline constexpr uint32_t kOperatorPortsMax = 64;  // on either side; our own have up to eight
+inline constexpr int32_t kExpansionDepthMax = 8;   // operators that expand into operators
+inline constexpr uint64_t kElfBytesMax = 1ull
+                                         << 30;   // CUDA code makes plugins large, not this large
+inline constexpr uint16_t kElfSegmentsMax = 256;  // a plugin has about ten
+inline constexpr uint64_t kWorkspaceBytesMax =
+    4ull << 30;  // of one step of a plugin's operator: 256 KiB for each row of the largest pass
+
+// Seats.
+inline constexpr int32_t kSlotContextMax =
+    1 << 20;  // the rope kernel's angles are good to this position (kernels-common/rope/rope.h)
+inline constexpr int32_t kSlotsMax = 64;  // as many requests may wait; the planes grow with it
+inline constexpr int32_t kUbatchRowsMax = 16384;   // beyond it no kernel gains, and buffers grow
+inline constexpr int32_t kBatchRowsMax = 1 << 20;  // a whole prompt of the longest context
+inline constexpr int32_t kThreadsMax = 512;        // cores of the largest machines of two sockets
 
 // Templates (docs/serving.md): a hostile template ends with an error, not with the process.
 inline constexpr uint64_t kJinjaStepsMax = 1'000'000;
@@ -74,8 +91,26 @@ inline constexpr size_t kUnsentBytesMax = 16u << 20;  // a client that lets more
 inline constexpr int64_t kAlternativesMax = 1000;     // n_probs: each is some 100 bytes a token
 inline constexpr size_t kPromptsMax = 64;             // prompts of one request: as many as may wait
 inline constexpr int kKeepAliveSecondsMax = 30;
+inline constexpr size_t kWatchReadBytes =
+    4096;  // one read of the watch for a vanished client: pipelined requests
+inline constexpr int kLingerMillisecondsMax =
+    2000;  // a refused client gets this long to read its answer before the connection is cut
+inline constexpr size_t kRefusedConnectionsMax =
+    64;  // over the limit and being told so; what comes beyond is closed unanswered
+inline constexpr int kAcceptRetryMilliseconds =
+    100;  // after an accept that failed (out of descriptors), so that the loop does not spin
+inline constexpr int kHttpThreadsMax = 64;  // they wait for the engine; more gain nothing
 inline constexpr int kDrainSecondsMax = 5;  // answers in progress get this long at a stop
 inline constexpr size_t kQueuedRequestsMax = 64;
 inline constexpr int kJsonDepthMax = 64;
+
+// Programs.
+inline constexpr uint64_t kNamedFileBytesMax =
+    4ull << 20;  // keys, templates and settings are small; what is larger is the wrong file
+inline constexpr size_t kAnswerLineBytesMax =
+    1u << 20;  // `bloomery chat --url`: an answer's head, or one event; no server sends more
+inline constexpr int kConnectSecondsMax = 10;  // `bloomery chat --url`, each address
+inline constexpr int kAnswerSecondsMax =
+    3600;  // `bloomery chat --url`: silence; a long prompt is silent, so it is as --timeout
 
 }  // namespace bloomery::limits

@@ -5,18 +5,13 @@
 
 #include "kernels-common/cpu/fp_environment.h"
 #include "runtime/base/error.h"
+#include "runtime/base/limits.h"
 #include "runtime/exec/lower/lower.h"
 #include "runtime/graph/abi.h"
 #include "runtime/graph/builder.h"
 
 namespace bloomery::exec {
 namespace {
-
-// The rope kernel's angles are good to a position of 2^20 (kernels-common/rope/rope.h).
-constexpr int32_t kSlotContextMax = 1 << 20;
-constexpr int32_t kSlotsMax = 1024;
-constexpr int32_t kRowsMax = 16384;
-constexpr int32_t kThreadsMax = 512;
 
 int32_t InRange(int32_t value, int32_t most, const char* what) {
   if (value < 1 || value > most) {
@@ -27,15 +22,16 @@ int32_t InRange(int32_t value, int32_t most, const char* what) {
 }
 
 SeatLimits LimitsOf(const plugin::Description& description, const SeatOptions& options) {
-  return {.slots = InRange(options.slots, kSlotsMax, "the number of slots"),
-          .slot_context = InRange(options.slot_context, kSlotContextMax, "the context of a slot"),
-          .rows_max = InRange(options.rows_max, kRowsMax, "the ubatch"),
+  return {.slots = InRange(options.slots, limits::kSlotsMax, "the number of slots"),
+          .slot_context =
+              InRange(options.slot_context, limits::kSlotContextMax, "the context of a slot"),
+          .rows_max = InRange(options.rows_max, limits::kUbatchRowsMax, "the ubatch"),
           .vocabulary = static_cast<int32_t>(description.vocabulary)};
 }
 
 int32_t ThreadsOf(const SeatOptions& options) {
   if (options.threads == 0) return DefaultThreads();
-  return InRange(options.threads, kThreadsMax, "the number of threads");
+  return InRange(options.threads, limits::kThreadsMax, "the number of threads");
 }
 
 std::vector<size_t> TensorsOf(const plugin::Description& description) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/limits.h"
 #include "runtime/graph/abi.h"
 
 namespace bloomery::graph {
@@ -121,6 +122,10 @@ void GraphBuilder::Input(bl_row_field field, bl_value* out) {
   if (out == nullptr) Refuse("input: the result pointer is null");
   if (field < BL_FIELD_TOKEN || field > BL_FIELD_EMBED_ROW) {
     Refuse("input: unknown row field " + std::to_string(field));
+  }
+  if (field == BL_FIELD_EMBED_ROW) {
+    throw Error(ErrorKind::kUnsupported,
+                "input: row field EMBED_ROW is for image rows, which this host does not offer");
   }
   const int64_t width = field == BL_FIELD_POS ? 4 : 1;
   graph_.values.push_back({.shape = {.dtype = BL_I32,
@@ -249,8 +254,7 @@ void GraphBuilder::CheckAttrs(const OperatorSchema& op, const Attrs& attrs) cons
 
 void GraphBuilder::AddExpanded(const OperatorSchema& op, const bl_node& node, bl_value* outs,
                                uint32_t n_outs) {
-  constexpr int32_t kExpansionDepthMax = 8;
-  if (++expansions_ > kExpansionDepthMax) Refuse("its expansion expands into itself");
+  if (++expansions_ > limits::kExpansionDepthMax) Refuse("its expansion expands into itself");
   const bl_status status = op.plugin_op->expand(&abi_, &node, outs, n_outs);
   --expansions_;
   if (failure_) {

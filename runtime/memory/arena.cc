@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/base/checked.h"
+
 namespace bloomery::memory {
 namespace {
 
@@ -10,8 +12,13 @@ bool Meet(const BufferLife& a, const BufferLife& b) {
   return a.first <= b.last && b.first <= a.last;
 }
 
+// A wrapped sum would place a buffer outside the arena, and a kernel would write there.
 uint64_t AlignUp(uint64_t bytes) {
-  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+  return CheckedAlignUp(bytes, kArenaAlignment, ErrorKind::kNoMemory, "a buffer of a pass");
+}
+
+uint64_t End(uint64_t offset, uint64_t bytes) {
+  return CheckedAdd(offset, bytes, ErrorKind::kNoMemory, "the buffers of a pass");
 }
 
 }  // namespace
@@ -29,11 +36,11 @@ ArenaPlan PlanArena(std::span<const BufferLife> lives) {
     uint64_t offset = 0;
     for (const size_t other : placed) {
       if (!Meet(lives[buffer], lives[other])) continue;
-      if (plan.offsets[other] >= offset + bytes) break;  // the gap before it is wide enough
-      offset = std::max(offset, plan.offsets[other] + AlignUp(lives[other].bytes));
+      if (plan.offsets[other] >= End(offset, bytes)) break;  // the gap before it is wide enough
+      offset = std::max(offset, End(plan.offsets[other], AlignUp(lives[other].bytes)));
     }
     plan.offsets[buffer] = offset;
-    plan.bytes = std::max(plan.bytes, offset + bytes);
+    plan.bytes = std::max(plan.bytes, End(offset, bytes));
     placed.insert(
         std::upper_bound(placed.begin(), placed.end(), buffer,
                          [&](size_t a, size_t b) { return plan.offsets[a] < plan.offsets[b]; }),

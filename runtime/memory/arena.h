@@ -23,7 +23,8 @@ struct ArenaPlan {
 inline constexpr uint64_t kArenaAlignment =
     64;  // a cache line, and the widest vector of the kernels
 
-// Largest first, each at the lowest place that is free for its whole life.
+// Largest first, each at the lowest place that is free for its whole life. Throws
+// Error(kNoMemory) when the sum does not fit in 64 bits.
 ArenaPlan PlanArena(std::span<const BufferLife> lives);
 
 }  // namespace bloomery::memory

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
+#include "runtime/base/limits.h"
 #include "runtime/graph/abi.h"
 
 namespace bloomery::ops {
@@ -104,6 +105,12 @@ bl_workspace PluginWorkspace(const bl_kernel& kernel, const PluginBinding& shape
     throw Error(ErrorKind::kBadModel, "operator " + std::string(kernel.op) +
                                           ": its kernel's workspace call failed with status " +
                                           std::to_string(status));
+  }
+  if (workspace.bytes > limits::kWorkspaceBytesMax) {
+    throw Error(ErrorKind::kBadModel, "operator " + std::string(kernel.op) +
+                                          ": its kernel asks for a workspace of " +
+                                          std::to_string(workspace.bytes) + " bytes, at most " +
+                                          std::to_string(limits::kWorkspaceBytesMax));
   }
   return workspace;
 }

@@ -8,13 +8,13 @@ namespace bloomery::plugin {
 namespace {
 
 constexpr std::string_view kActivationNames[] = {"SILU", "GELU", "GELU_TANH", "RELU2"};
-constexpr uint32_t kExpertsMax = 65536;
 
 void CheckBank(const Item& item, const bl_bank& raw, uint32_t layers) {
   item.Layer(raw.layer, layers, false);
   item.Owner(raw.owner);
-  item.Require(raw.experts > 0 && raw.experts <= kExpertsMax, "experts",
-               std::to_string(raw.experts) + ", outside 1 … " + std::to_string(kExpertsMax));
+  item.Require(
+      raw.experts > 0 && raw.experts <= limits::kBankExpertsMax, "experts",
+      std::to_string(raw.experts) + ", outside 1 … " + std::to_string(limits::kBankExpertsMax));
   item.Require(raw.used > 0 && raw.used <= raw.experts, "used",
                std::to_string(raw.used) + " of " + std::to_string(raw.experts) + " experts");
   item.Enum("activation", raw.activation, BL_ACT_RELU2 + 1);

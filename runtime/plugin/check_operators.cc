@@ -8,11 +8,10 @@ namespace {
 
 constexpr std::string_view kEncodingNames[] = {"F32",     "BF16", "F16",   "INT8_256",
                                                "INT8_32", "I32",  "WEIGHT"};
-constexpr uint32_t kPortsMax = 64;
 
 std::vector<Port> CheckPorts(const Item& op, const char* side, const bl_port* ports, uint32_t n) {
-  op.Require(n <= kPortsMax, side,
-             std::to_string(n) + " ports, at most " + std::to_string(kPortsMax));
+  op.Require(n <= limits::kOperatorPortsMax, side,
+             std::to_string(n) + " ports, at most " + std::to_string(limits::kOperatorPortsMax));
   const SizedArray<bl_port> raw = op.Array(ports, n, side);
   std::vector<Port> out;
   for (uint32_t i = 0; i < raw.size(); ++i) {
@@ -98,7 +97,8 @@ Operator CheckOperator(const CheckContext& context, const Item& item, const bl_o
   op.outputs = CheckPorts(item, "output", raw.outputs, raw.n_outputs);
   CheckPlanePorts(item, raw);
   item.Require(!op.outputs.empty(), "n_outputs", "0: nothing could use it");
-  item.Require(raw.n_attrs <= kPortsMax, "n_attrs", std::to_string(raw.n_attrs) + " keys");
+  item.Require(raw.n_attrs <= limits::kOperatorPortsMax, "n_attrs",
+               std::to_string(raw.n_attrs) + " keys");
   item.Require(raw.n_attrs == 0 || raw.attrs != nullptr, "attrs", "null");
   for (uint32_t i = 0; i < raw.n_attrs; ++i) op.attrs.push_back(item.Text("attrs", raw.attrs[i]));
   item.Require(raw.infer != nullptr, "infer", "null");

@@ -8,11 +8,10 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/limits.h"
 
 namespace bloomery::plugin {
 namespace {
-
-constexpr uint64_t kElfBytesMax = 1ull << 30;  // CUDA code makes plugins large, but not this large
 
 class Reader {
  public:
@@ -81,8 +80,6 @@ void ReadDynamic(const Reader& reader, const Elf64_Shdr& section, ElfFile& out) 
   }
 }
 
-constexpr uint16_t kSegmentsMax = 256;  // a plugin has about ten
-
 }  // namespace
 
 void CheckElfIsWhole(const std::string& path) {
@@ -94,7 +91,7 @@ void CheckElfIsWhole(const std::string& path) {
   if (file->size() < sizeof(header)) refuse("file too short");
   file->ReadAt(0, std::as_writable_bytes(std::span(&header, 1)));
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
-      header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phnum > kSegmentsMax) {
+      header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phnum > limits::kElfSegmentsMax) {
     refuse("not a 64-bit ELF file");
   }
   std::vector<Elf64_Phdr> segments(header.e_phnum);
@@ -116,7 +113,7 @@ void CheckElfIsWhole(const std::string& path) {
 }
 
 ElfFile ReadElf(const std::string& path) {
-  const std::string bytes = ReadWholeFile(RealFileSystem(), path, kElfBytesMax);
+  const std::string bytes = ReadWholeFile(RealFileSystem(), path, limits::kElfBytesMax);
   const Reader reader(bytes, path);
   reader.CheckHeader();
   ElfFile out;

@@ -49,6 +49,9 @@ class Pool {
   // calling thread alone.
   StepFailure Run(const ops::Step& step);
 
+  // Workers that sleep now, or are about to; a moment later it may be another number.
+  int32_t parked() const { return parked_.load(std::memory_order_seq_cst); }
+
   // Weight bytes that tasks said they read since the pool began.
   uint64_t WeightBytesRead() const;
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/limits.h"
 #include "tests/support/refusal.h"
 #include "tests/unit/exec/toy_seat.h"
 
@@ -111,6 +112,25 @@ TEST_F(PluginOp, AKernelThatWantsAnEncodingThisHostDoesNotMakeIsRefused) {
   toy_.description.operators[0].kernels[0].in = {BL_ENC_INT8_256};
   EXPECT_THAT(test::RefusalOf([&] { Load(); }).message,
               testing::HasSubstr("operator toy.scale/1, layer 1: none of its 1 kernels fits"));
+}
+
+// A workspace of `bytes`, refused at loading; the calls of a kernel carry no state of their own.
+template <uint64_t kBytes>
+bl_status HugeWorkspace(const bl_args* /*args*/, bl_workspace* out) {
+  out->bytes = kBytes;
+  return BL_OK;
+}
+
+TEST_F(PluginOp, AWorkspaceIsRefusedOneBytePastTheLimitAndNearTheTopOfItsType) {
+  plugin::Kernel& kernel = toy_.description.operators[0].kernels[0];
+  for (const auto workspace :
+       {HugeWorkspace<limits::kWorkspaceBytesMax + 1>, HugeWorkspace<UINT64_MAX - 62>}) {
+    kernel.workspace = workspace;
+    const test::Refusal refusal = test::RefusalOf([&] { Load(); });
+    EXPECT_EQ(refusal.kind, ErrorKind::kBadModel);
+    EXPECT_THAT(refusal.message, testing::HasSubstr("toy.scale"));
+    EXPECT_THAT(refusal.message, testing::HasSubstr("at most 4294967296"));
+  }
 }
 
 TEST_F(PluginOp, PrepareRunsOnceAtLoadingAndItsRefusalIsReported) {

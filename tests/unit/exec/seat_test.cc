@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "runtime/base/limits.h"
 #include "tests/support/refusal.h"
 #include "tests/unit/exec/toy_seat.h"
 
@@ -144,6 +145,10 @@ TEST(Seat, OptionsOutOfRangeAreRefusedByName) {
     return refusal.message;
   };
   EXPECT_THAT(refused({.slots = 0}), HasSubstr("the number of slots is 0"));
+  EXPECT_THAT(refused({.slots = limits::kSlotsMax + 1}), HasSubstr("must be from 1 to 64"));
+  EXPECT_THAT(refused({.rows_max = limits::kUbatchRowsMax + 1}), HasSubstr("from 1 to 16384"));
+  toy.Load(TableSquared(toy),
+           {.slots = limits::kSlotsMax, .slot_context = 8, .rows_max = limits::kUbatchRowsMax});
   EXPECT_THAT(refused({.slot_context = (1 << 20) + 1}), HasSubstr("the context of a slot"));
   EXPECT_THAT(refused({.rows_max = 0}), HasSubstr("the ubatch is 0"));
   EXPECT_THAT(refused({.threads = 513}), HasSubstr("the number of threads is 513"));

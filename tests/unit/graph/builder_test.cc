@@ -187,6 +187,11 @@ TEST_F(Builder, AttributesOutOfRangeAreRefusedWithTheirBounds) {
               HasSubstr("attribute 'bank' is 1, the seat has 1 banks"));
 }
 
+TEST_F(Builder, RowsOfImagesAreRefusedByName) {
+  EXPECT_THAT(Refused([](sdk::Graph& g) { g.Input(BL_FIELD_EMBED_ROW); }),
+              HasSubstr("row field EMBED_ROW is for image rows, which this host does not offer"));
+}
+
 TEST_F(Builder, TheFirstFailureIsKeptAndEveryLaterCallFails) {
   GraphBuilder builder(operators_, seat_, {.rows = 5, .logit_rows = 3});
   const bl_builder* abi = builder.abi();

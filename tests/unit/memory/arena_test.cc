@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <random>
 
+#include "tests/support/refusal.h"
+
 namespace bloomery::memory {
 namespace {
 
@@ -61,6 +63,16 @@ TEST(Arena, EmptyAndZeroByteBuffersAreFine) {
   EXPECT_EQ(PlanArena({}).bytes, 0U);
   const std::vector<BufferLife> lives = {{0, 0, 1}, {64, 0, 1}};
   EXPECT_EQ(PlanArena(lives).bytes, 64U);
+}
+
+TEST(Arena, SizesWhoseSumWrapsAreRefusedAndNotPlaced) {
+  constexpr uint64_t kMost = UINT64_MAX;
+  const auto refused = [](const std::vector<BufferLife>& lives) {
+    return test::RefusalOf([&] { PlanArena(lives); });
+  };
+  EXPECT_EQ(refused({{kMost, 0, 1}}).kind, ErrorKind::kNoMemory);  // rounded up it would be 0
+  EXPECT_EQ(refused({{kMost - 63, 0, 1}, {64, 1, 2}}).kind, ErrorKind::kNoMemory);
+  EXPECT_EQ(PlanArena(std::vector<BufferLife>{{kMost - 63, 0, 1}}).bytes, kMost - 63);
 }
 
 TEST(Arena, RandomLivesNeverOverlapAndNeverCostMoreThanAll) {
