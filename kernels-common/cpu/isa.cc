@@ -1,6 +1,7 @@
 #include "kernels-common/cpu/isa.h"
 
 #include <array>
+#include <cstddef>
 
 namespace bloomery::kernels {
 namespace {
@@ -31,16 +32,6 @@ std::span<const Isa> AvailableIsas() {
   return std::span<const Isa>(kAll).first(HasAvx512Vnni() ? 3 : HasAvx2() ? 2 : 1);
 }
 
-const char* IsaName(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx512Vnni:
-      return "avx512vnni";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kScalar:
-      break;
-  }
-  return "scalar";
-}
+const char* IsaName(Isa isa) { return kIsaNames[static_cast<size_t>(isa)].data(); }
 
 }  // namespace bloomery::kernels

@@ -19,9 +19,6 @@ extern char** environ;  // NOLINT: POSIX declares it nowhere
 namespace bloomery::apps {
 namespace {
 
-// Keys, templates and settings are small; what is larger is the wrong file.
-constexpr uint64_t kNamedFileBytesMax = uint64_t{4} << 20;
-
 sigset_t StopSignals() {
   sigset_t set;
   sigemptyset(&set);
@@ -98,22 +95,20 @@ serve::FlagSources SourcesOf(std::vector<std::string> arguments, const FileSyste
   sources.environment = Environment();
   const std::string config = serve::ConfigPath(sources);
   if (!config.empty()) {
-    sources.settings_name = config;
-    sources.settings_text = ReadWholeFile(files, config, kNamedFileBytesMax);
+    sources.settings = {{config, ReadWholeFile(files, config, limits::kNamedFileBytesMax)}};
     return sources;
   }
-  // Later files add to earlier ones, and the last value of a key counts.
   for (const std::string& path : SettingsFiles(sources.environment)) {
     if (!files.Exists(path)) continue;
-    sources.settings_name = path;
-    sources.settings_text += ReadWholeFile(files, path, kNamedFileBytesMax) + "\n";
+    sources.settings.push_back({path, ReadWholeFile(files, path, limits::kNamedFileBytesMax)});
   }
   return sources;
 }
 
 void ReadNamedFiles(serve::ServeSettings& settings, const FileSystem& files) {
   if (!settings.api_key_file.empty()) {
-    std::istringstream lines(ReadWholeFile(files, settings.api_key_file, kNamedFileBytesMax));
+    std::istringstream lines(
+        ReadWholeFile(files, settings.api_key_file, limits::kNamedFileBytesMax));
     for (std::string line; std::getline(lines, line);) {
       while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
       if (!line.empty() && line.front() != '#') settings.api_keys.push_back(line);
@@ -125,7 +120,8 @@ void ReadNamedFiles(serve::ServeSettings& settings, const FileSystem& files) {
     }
   }
   if (!settings.chat_template_file.empty()) {
-    settings.chat_template = ReadWholeFile(files, settings.chat_template_file, kNamedFileBytesMax);
+    settings.chat_template =
+        ReadWholeFile(files, settings.chat_template_file, limits::kNamedFileBytesMax);
   }
 }
 

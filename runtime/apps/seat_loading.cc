@@ -54,20 +54,6 @@ bl_dtype DtypeOf(serve::PlaneType type) {
   return BL_F16;
 }
 
-std::string KernelsOf(serve::IsaChoice isa) {
-  switch (isa) {
-    case serve::IsaChoice::kAuto:
-      return "auto";
-    case serve::IsaChoice::kScalar:
-      return "scalar";
-    case serve::IsaChoice::kAvx2:
-      return "avx2";
-    case serve::IsaChoice::kAvx512Vnni:
-      return "avx512vnni";
-  }
-  return "auto";
-}
-
 int64_t ArchitectureNumber(const model::Metadata& metadata, const std::string& architecture,
                            const char* key) {
   return metadata.FindI64(architecture + "." + key).value_or(0);
@@ -160,7 +146,7 @@ exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
   options.threads = settings.threads;
   options.k_type = DtypeOf(settings.type_k);
   options.v_type = DtypeOf(settings.type_v);
-  options.kernels = KernelsOf(settings.isa);
+  options.kernels = settings.isa;
   options.host_budget = settings.host_budget_bytes;
   options.weight_source =
       settings.map_files ? memory::WeightSource::kMap : memory::WeightSource::kRead;

@@ -79,8 +79,8 @@ int Serve(serve::ServeSettings settings, const std::vector<std::string>& warning
   const auto plugin_path = environment.find("BLOOMERY_PLUGIN_PATH");
   const ServedModel model(settings, path, executable,
                           plugin_path == environment.end() ? "" : plugin_path->second);
+  stop.Loaded();  // before the first request can be in progress: from here a signal drains
   server.SetReady(model.seat());
-  stop.Loaded();
 
   if (demo) {
     std::cout << "serving the bundled demo model: 22 million parameters trained on synthetic text, "

@@ -28,9 +28,9 @@ namespace ref = kernels::reference;
 using kernels::Isa;
 
 template <Isa kIsa>
-constexpr Backend CpuBackend(const char* name) {
+constexpr Backend CpuBackend() {
   return {
-      .name = name,
+      .name = kernels::kIsaNames[static_cast<size_t>(kIsa)].data(),
       .quantise_rows = [](const float* x, size_t stride, const kernels::QuantisedRows& out,
                           size_t begin,
                           size_t end) { cpu::QuantiseRows(kIsa, x, stride, out, begin, end); },
@@ -141,10 +141,10 @@ constexpr Backend kReference = {
     .pick_sum = PickSumByReference,
 };
 
-constexpr Backend kScalar = CpuBackend<Isa::kScalar>("scalar");
-constexpr Backend kAvx2 = CpuBackend<Isa::kAvx2>("avx2");
+constexpr Backend kScalar = CpuBackend<Isa::kScalar>();
+constexpr Backend kAvx2 = CpuBackend<Isa::kAvx2>();
 
-constexpr Backend kAvx512Vnni = CpuBackend<Isa::kAvx512Vnni>("avx512vnni");
+constexpr Backend kAvx512Vnni = CpuBackend<Isa::kAvx512Vnni>();
 
 const Backend& BackendOf(Isa isa) {
   return isa == Isa::kAvx512Vnni ? kAvx512Vnni : isa == Isa::kAvx2 ? kAvx2 : kScalar;
@@ -164,8 +164,10 @@ const Backend& FindBackend(std::string_view name) {
     }
     return BackendOf(isa);
   }
-  throw Error(ErrorKind::kUsage, "unknown kernels '" + std::string(name) +
-                                     "'; choose auto, avx512vnni, avx2, scalar or reference");
+  std::string known = "auto";
+  for (const std::string_view isa : kernels::kIsaNames) known.append(", ").append(isa);
+  throw Error(ErrorKind::kUsage,
+              "unknown kernels '" + std::string(name) + "'; choose " + known + " or reference");
 }
 
 }  // namespace bloomery::ops

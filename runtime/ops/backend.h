@@ -42,7 +42,7 @@ struct Backend {
                       size_t column_begin, size_t column_end);
 };
 
-// "auto" (the best this machine has), "reference", "scalar", "avx2", "avx512vnni". Throws
+// "auto" (the best this machine has), "reference", or one of kernels::kIsaNames. Throws
 // Error(kUsage) naming the known ones for another name, and for one that this machine or build
 // lacks.
 const Backend& FindBackend(std::string_view name);

@@ -4,6 +4,8 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
+#include "runtime/base/limits.h"
+#include "runtime/exec/kernel_names.h"
 #include "runtime/serve/flags.h"
 
 namespace bloomery::serve {
@@ -30,12 +32,6 @@ PlaneType PlaneTypeOf(std::string_view name) {
   return name == "q8_0" ? PlaneType::kQ8_0 : PlaneType::kF16;
 }
 
-IsaChoice IsaOf(std::string_view name) {
-  if (name == "scalar") return IsaChoice::kScalar;
-  if (name == "avx2") return IsaChoice::kAvx2;
-  return name == "avx512vnni" ? IsaChoice::kAvx512Vnni : IsaChoice::kAuto;
-}
-
 Thinking ThinkingOf(std::string_view name) {
   if (name == "on") return Thinking::kOn;
   return name == "off" ? Thinking::kOff : Thinking::kAuto;
@@ -54,6 +50,10 @@ void SetApiKeys(S& s, const I& i) {
 
 void RequireJinja(const I& i) {
   if (!i.on) throw Error(ErrorKind::kUsage, "templates are always Jinja here");
+}
+
+void RequireReasoning(const I& i) {
+  if (!i.on) throw Error(ErrorKind::kUsage, "earlier reasoning is given to the template as sent");
 }
 
 // The first breaker given replaces the default ones.
@@ -135,6 +135,12 @@ std::vector<std::string> SplitSamplers(std::string_view text) {
 constexpr std::string_view kNoCard = "there is no card back end in this version";
 constexpr std::string_view kHintOnly = "has no meaning for this engine";
 constexpr std::string_view kLater = "not in this version";
+constexpr std::string_view kNoImages = "Images are not in this version.";
+constexpr std::string_view kFilesRope = "Positions are scaled as the model's file says.";
+constexpr std::string_view kNoDraft = "Draft models are not in this version.";
+constexpr std::string_view kNoTools = "The server runs no tools of its own.";
+constexpr std::string_view kOneModel = "One server serves one model.";
+constexpr std::string_view kNoPage = "There is no web page in this version.";
 
 constexpr int64_t kIntMax = INT32_MAX;
 
@@ -170,7 +176,7 @@ constexpr Flag kFlags[] = {
     {.group = "General", .names = "--log-timestamps", .negative = "--no-log-timestamps",
      .env = "LLAMA_ARG_LOG_TIMESTAMPS", .value = kSwitch, .support = kIgnored,
      .help = "Log lines always have a time stamp."},
-    {.group = "General", .names = "--log-jsonl", .value = kSwitch, .support = kIgnored,
+    {.group = "General", .names = "--log-jsonl", .env = "LLAMA_ARG_LOG_JSONL", .value = kSwitch, .support = kIgnored,
      .help = "The log is text."},
     {.group = "General", .names = "--completion-bash", .value = kSwitch, .support = kRefused,
      .help = kLater},
@@ -191,9 +197,9 @@ constexpr Flag kFlags[] = {
      .repeats = true, .help = "A folder to search for plugins before the others; may be repeated.",
      .apply = BLOOMERY_SET(s.plugin_dirs.push_back(i.text))},
     {.group = "Model", .names = "--isa", .env = "BLOOMERY_ISA", .value = kChoice, .metavar = "NAME",
-     .fallback = "auto", .choices = "auto|scalar|avx2|avx512vnni",
+     .fallback = "auto", .choices = exec::kKernelChoices,
      .help = "Which kernels run on the CPU. Every choice gives the same bits.",
-     .apply = BLOOMERY_SET(s.isa = IsaOf(i.text))},
+     .apply = BLOOMERY_SET(s.isa = i.text)},
     {.group = "Model", .names = "--host-budget", .env = "BLOOMERY_HOST_BUDGET", .value = kText,
      .metavar = "BYTES", .fallback = "what the machine has available",
      .help = "Host memory the server may plan with: bytes, or a number with KiB, MiB or GiB. It "
@@ -244,30 +250,101 @@ constexpr Flag kFlags[] = {
     {.group = "Model", .names = "--control-vector-scaled", .value = kText, .metavar = "FILE",
      .support = kRefused, .help = "Control vectors are not supported."},
     {.group = "Model", .names = "-mm --mmproj", .env = "LLAMA_ARG_MMPROJ", .value = kText,
-     .metavar = "FILE", .support = kRefused, .help = "Images are not in this version."},
+     .metavar = "FILE", .support = kRefused, .help = kNoImages},
     {.group = "Model", .names = "-mmu --mmproj-url", .env = "LLAMA_ARG_MMPROJ_URL", .value = kText,
-     .metavar = "URL", .support = kRefused, .help = "Images are not in this version."},
-    {.group = "Model", .names = "--mmproj-auto", .negative = "--no-mmproj",
+     .metavar = "URL", .support = kRefused, .help = kNoImages},
+    {.group = "Model", .names = "--mmproj-auto", .negative = "--no-mmproj --no-mmproj-auto",
      .env = "LLAMA_ARG_MMPROJ_AUTO", .value = kSwitch, .support = kIgnored,
-     .help = "Images are not in this version.", .apply = BLOOMERY_ACCEPT_IF(!i.on)},
+     .help = kNoImages, .apply = BLOOMERY_ACCEPT_IF(!i.on)},
+    {.group = "Model", .names = "--mmproj-offload", .negative = "--no-mmproj-offload",
+     .env = "LLAMA_ARG_MMPROJ_OFFLOAD", .value = kSwitch, .support = kIgnored, .help = kNoImages},
+    {.group = "Model", .names = "-mmdev --mmproj-device", .value = kText, .metavar = "DEVICE",
+     .support = kIgnored, .help = kNoImages},
+    {.group = "Model", .names = "--image-min-tokens", .env = "LLAMA_ARG_IMAGE_MIN_TOKENS",
+     .value = kInteger, .metavar = "N", .support = kIgnored, .help = kNoImages},
+    {.group = "Model", .names = "--image-max-tokens", .env = "LLAMA_ARG_IMAGE_MAX_TOKENS",
+     .value = kInteger, .metavar = "N", .support = kIgnored, .help = kNoImages},
     {.group = "Model", .names = "-md --model-draft --spec-draft-model",
      .env = "LLAMA_ARG_SPEC_DRAFT_MODEL", .value = kText, .metavar = "FILE", .support = kRefused,
-     .help = "Draft models are not in this version."},
+     .help = kNoDraft},
+    {.group = "Model", .names = "-hfd --hf-repo-draft --spec-draft-hf",
+     .env = "LLAMA_ARG_SPEC_DRAFT_HF_REPO", .value = kText, .metavar = "REPO[:QUANT]",
+     .support = kRefused, .help = kNoDraft},
+    {.group = "Model", .names = "--spec-type", .env = "LLAMA_ARG_SPEC_TYPE", .value = kText,
+     .metavar = "TYPE", .support = kIgnored, .help = kNoDraft,
+     .apply = BLOOMERY_ACCEPT_IF(i.text == "none")},
+    {.group = "Model", .names = "--spec-draft-n-max --draft --draft-n --draft-max",
+     .env = "LLAMA_ARG_SPEC_DRAFT_N_MAX", .value = kInteger, .metavar = "N", .support = kIgnored,
+     .help = kNoDraft},
+    {.group = "Model", .names = "--spec-draft-n-min --draft-min --draft-n-min",
+     .env = "LLAMA_ARG_SPEC_DRAFT_N_MIN", .value = kInteger, .metavar = "N", .support = kIgnored,
+     .help = kNoDraft},
+    {.group = "Model", .names = "--spec-draft-p-min --draft-p-min",
+     .env = "LLAMA_ARG_SPEC_DRAFT_P_MIN", .value = kReal, .metavar = "P", .support = kIgnored,
+     .help = kNoDraft},
+    {.group = "Model", .names = "--spec-draft-p-split --draft-p-split",
+     .env = "LLAMA_ARG_SPEC_DRAFT_P_SPLIT", .value = kReal, .metavar = "P", .support = kIgnored,
+     .help = kNoDraft},
+    {.group = "Model", .names = "-devd --device-draft --spec-draft-device", .value = kText,
+     .metavar = "LIST", .support = kIgnored, .help = kNoDraft},
+    {.group = "Model", .names = "-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl",
+     .env = "LLAMA_ARG_SPEC_DRAFT_N_GPU_LAYERS", .value = kText, .metavar = "N",
+     .support = kIgnored, .help = kNoDraft},
+    {.group = "Model", .names = "-ctkd --cache-type-k-draft --spec-draft-type-k",
+     .env = "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K", .value = kText, .metavar = "TYPE",
+     .support = kIgnored, .help = kNoDraft},
+    {.group = "Model", .names = "-ctvd --cache-type-v-draft --spec-draft-type-v",
+     .env = "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V", .value = kText, .metavar = "TYPE",
+     .support = kIgnored, .help = kNoDraft},
+    {.group = "Model", .names = "-cmoed --cpu-moe-draft --spec-draft-cpu-moe",
+     .env = "LLAMA_ARG_SPEC_DRAFT_CPU_MOE", .value = kSwitch, .support = kIgnored,
+     .help = kNoDraft},
+    {.group = "Model", .names = "-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe",
+     .env = "LLAMA_ARG_SPEC_DRAFT_N_CPU_MOE", .value = kInteger, .metavar = "N",
+     .support = kIgnored, .help = kNoDraft},
+    {.group = "Model", .names = "--spec-ngram-size-n", .value = kInteger, .metavar = "N",
+     .support = kIgnored, .help = kNoDraft},
+    {.group = "Model", .names = "--spec-ngram-size-m", .value = kInteger, .metavar = "N",
+     .support = kIgnored, .help = kNoDraft},
+    {.group = "Model", .names = "--spec-ngram-min-hits", .value = kInteger, .metavar = "N",
+     .support = kIgnored, .help = kNoDraft},
+    {.group = "Model", .names = "--spec-ngram-mod-n-match", .value = kInteger, .metavar = "N",
+     .support = kIgnored, .help = kNoDraft},
+    {.group = "Model", .names = "--spec-ngram-mod-n-min", .value = kInteger, .metavar = "N",
+     .support = kIgnored, .help = kNoDraft},
+    {.group = "Model", .names = "--spec-ngram-mod-n-max", .value = kInteger, .metavar = "N",
+     .support = kIgnored, .help = kNoDraft},
     {.group = "Model", .names = "--rope-scaling", .env = "LLAMA_ARG_ROPE_SCALING_TYPE",
      .value = kText, .metavar = "TYPE", .support = kRefused,
-     .help = "Positions are scaled as the model's file says."},
+     .help = kFilesRope},
     {.group = "Model", .names = "--rope-scale", .env = "LLAMA_ARG_ROPE_SCALE", .value = kReal,
-     .metavar = "N", .support = kRefused, .help = "Positions are scaled as the model's file says."},
+     .metavar = "N", .support = kRefused, .help = kFilesRope},
     {.group = "Model", .names = "--rope-freq-base", .env = "LLAMA_ARG_ROPE_FREQ_BASE",
      .value = kReal, .metavar = "N", .support = kRefused,
-     .help = "Positions are scaled as the model's file says."},
+     .help = kFilesRope},
     {.group = "Model", .names = "--rope-freq-scale", .env = "LLAMA_ARG_ROPE_FREQ_SCALE",
      .value = kReal, .metavar = "N", .support = kRefused,
-     .help = "Positions are scaled as the model's file says."},
+     .help = kFilesRope},
+    {.group = "Model", .names = "--yarn-orig-ctx", .env = "LLAMA_ARG_YARN_ORIG_CTX",
+     .value = kInteger, .metavar = "N", .support = kRefused, .help = kFilesRope,
+     .apply = BLOOMERY_ACCEPT_IF(i.integer == 0)},
+    {.group = "Model", .names = "--yarn-ext-factor", .env = "LLAMA_ARG_YARN_EXT_FACTOR",
+     .value = kReal, .metavar = "N", .support = kRefused, .help = kFilesRope,
+     .apply = BLOOMERY_ACCEPT_IF(i.real == -1)},
+    {.group = "Model", .names = "--yarn-attn-factor", .env = "LLAMA_ARG_YARN_ATTN_FACTOR",
+     .value = kReal, .metavar = "N", .support = kRefused, .help = kFilesRope,
+     .apply = BLOOMERY_ACCEPT_IF(i.real == -1)},
+    {.group = "Model", .names = "--yarn-beta-slow", .env = "LLAMA_ARG_YARN_BETA_SLOW",
+     .value = kReal, .metavar = "N", .support = kRefused, .help = kFilesRope,
+     .apply = BLOOMERY_ACCEPT_IF(i.real == -1)},
+    {.group = "Model", .names = "--yarn-beta-fast", .env = "LLAMA_ARG_YARN_BETA_FAST",
+     .value = kReal, .metavar = "N", .support = kRefused, .help = kFilesRope,
+     .apply = BLOOMERY_ACCEPT_IF(i.real == -1)},
     // ---- Network
     {.group = "Network", .names = "--host", .env = "LLAMA_ARG_HOST", .value = kText,
      .metavar = "HOST,...", .fallback = "127.0.0.1",
-     .help = "Addresses to listen on; a name ending in .sock is a UNIX socket.",
+     .help = "Addresses to listen on; a name ending in .sock is a UNIX socket, and one that a crash "
+             "left behind is replaced.",
      .apply = BLOOMERY_SET(s.hosts = SplitList(i.text))},
     {.group = "Network", .names = "--port", .env = "LLAMA_ARG_PORT", .value = kInteger,
      .metavar = "N", .fallback = "8080", .min = 0, .max = 65535,
@@ -305,7 +382,8 @@ constexpr Flag kFlags[] = {
      .help = "How long one write to a client may take.",
      .apply = BLOOMERY_SET(s.timeout_s = static_cast<int>(i.integer))},
     {.group = "Network", .names = "--threads-http", .env = "LLAMA_ARG_THREADS_HTTP",
-     .value = kInteger, .metavar = "N", .fallback = "-1 (automatic)", .min = -1, .max = 64,
+     .value = kInteger, .metavar = "N", .fallback = "-1 (automatic)", .min = -1,
+     .max = limits::kHttpThreadsMax,
      .help = "Threads that answer HTTP.",
      .apply = BLOOMERY_SET(s.http_threads = i.integer > 0 ? static_cast<int>(i.integer) : 0)},
     {.group = "Network", .names = "--sse-ping-interval", .env = "LLAMA_ARG_SSE_PING_INTERVAL",
@@ -334,37 +412,65 @@ constexpr Flag kFlags[] = {
      .help = "TLS is not built in; put a proxy in front."},
     {.group = "Network", .names = "--ui --webui", .negative = "--no-ui --no-webui",
      .env = "LLAMA_ARG_UI", .value = kSwitch, .support = kIgnored,
-     .help = "There is no web page in this version.", .apply = BLOOMERY_ACCEPT_IF(!i.on)},
+     .help = kNoPage, .apply = BLOOMERY_ACCEPT_IF(!i.on)},
+    {.group = "Network", .names = "--ui-config --webui-config", .env = "LLAMA_ARG_UI_CONFIG",
+     .value = kText, .metavar = "JSON", .support = kIgnored, .help = kNoPage},
+    {.group = "Network", .names = "--ui-config-file --webui-config-file",
+     .env = "LLAMA_ARG_UI_CONFIG_FILE", .value = kText, .metavar = "FILE", .support = kIgnored,
+     .help = kNoPage},
+    {.group = "Network", .names = "--ui-mcp-proxy --webui-mcp-proxy",
+     .negative = "--no-ui-mcp-proxy --no-webui-mcp-proxy", .env = "LLAMA_ARG_UI_MCP_PROXY",
+     .value = kSwitch, .support = kRefused, .help = kNoTools, .apply = BLOOMERY_ACCEPT_IF(!i.on)},
     {.group = "Network", .names = "--tools", .value = kText, .metavar = "LIST", .support = kRefused,
-     .help = "The server runs no tools of its own."},
+     .help = kNoTools},
+    {.group = "Network", .names = "--tools-runtime", .value = kText, .metavar = "NAME",
+     .support = kRefused, .help = kNoTools},
+    {.group = "Network", .names = "--mcp-servers-config", .value = kText, .metavar = "FILE",
+     .support = kRefused, .help = kNoTools},
+    {.group = "Network", .names = "--mcp-servers-json", .value = kText, .metavar = "JSON",
+     .support = kRefused, .help = kNoTools},
+    {.group = "Network", .names = "-ag --agent", .negative = "-no-ag --no-agent", .value = kSwitch,
+     .support = kRefused, .help = kNoTools, .apply = BLOOMERY_ACCEPT_IF(!i.on)},
+    {.group = "Network", .names = "--models-dir", .env = "LLAMA_ARG_MODELS_DIR", .value = kText,
+     .metavar = "DIR", .support = kRefused, .help = kOneModel},
+    {.group = "Network", .names = "--models-preset", .env = "LLAMA_ARG_MODELS_PRESET",
+     .value = kText, .metavar = "FILE", .support = kRefused, .help = kOneModel},
+    {.group = "Network", .names = "--models-max", .env = "LLAMA_ARG_MODELS_MAX", .value = kInteger,
+     .metavar = "N", .support = kRefused, .help = kOneModel},
+    {.group = "Network", .names = "--models-autoload", .negative = "--no-models-autoload",
+     .env = "LLAMA_ARG_MODELS_AUTOLOAD", .value = kSwitch, .support = kRefused, .help = kOneModel,
+     .apply = BLOOMERY_ACCEPT_IF(!i.on)},
     {.group = "Network", .names = "--embedding --embeddings", .env = "LLAMA_ARG_EMBEDDINGS",
      .value = kSwitch, .support = kRefused, .help = "Embeddings are not supported."},
     {.group = "Network", .names = "--rerank --reranking", .env = "LLAMA_ARG_RERANKING",
      .value = kSwitch, .support = kRefused, .help = "Reranking is not supported."},
     {.group = "Network", .names = "--pooling", .env = "LLAMA_ARG_POOLING", .value = kText,
      .metavar = "TYPE", .support = kRefused, .help = "Embeddings are not supported."},
+    {.group = "Network", .names = "--embd-normalize", .value = kInteger, .metavar = "N",
+     .support = kRefused, .help = "Embeddings are not supported."},
     // ---- Engine
     {.group = "Engine", .names = "-c --ctx-size --ctx", .env = "LLAMA_ARG_CTX_SIZE",
      .value = kInteger, .metavar = "N", .fallback = "0 (as trained)", .min = 0, .max = kIntMax,
      .help = "Context over all slots, in tokens; each slot gets an equal part.",
      .apply = BLOOMERY_SET(s.context = static_cast<int>(i.integer))},
     {.group = "Engine", .names = "-np --parallel", .env = "LLAMA_ARG_N_PARALLEL", .value = kInteger,
-     .metavar = "N", .fallback = "1", .min = -1, .max = 64,
+     .metavar = "N", .fallback = "1", .min = -1, .max = limits::kSlotsMax,
      .help = "Slots: requests that run at the same time. -1 is the default.",
      .apply = BLOOMERY_SET(SetParallel(s, i))},
     {.group = "Engine", .names = "-b --batch-size", .env = "LLAMA_ARG_BATCH", .value = kInteger,
-     .metavar = "N", .fallback = "2048", .min = 1, .max = 1 << 20,
+     .metavar = "N", .fallback = "2048", .min = 1, .max = limits::kBatchRowsMax,
      .help = "Prompt tokens between two decode passes.",
      .apply = BLOOMERY_SET(s.batch = static_cast<int>(i.integer))},
     {.group = "Engine", .names = "-ub --ubatch-size", .env = "LLAMA_ARG_UBATCH", .value = kInteger,
-     .metavar = "N", .fallback = "512", .min = 1, .max = 1 << 16, .help = "Rows of one pass.",
+     .metavar = "N", .fallback = "512", .min = 1, .max = limits::kUbatchRowsMax,
+     .help = "Rows of one pass.",
      .apply = BLOOMERY_SET(s.ubatch = static_cast<int>(i.integer))},
     {.group = "Engine", .names = "-t --threads", .env = "LLAMA_ARG_THREADS", .value = kInteger,
-     .metavar = "N", .fallback = "-1 (one a core)", .min = -1, .max = 1024,
+     .metavar = "N", .fallback = "-1 (one a core)", .min = -1, .max = limits::kThreadsMax,
      .help = "Threads that compute.",
      .apply = BLOOMERY_SET(s.threads = i.integer > 0 ? static_cast<int>(i.integer) : 0)},
     {.group = "Engine", .names = "-tb --threads-batch", .env = "LLAMA_ARG_THREADS_BATCH",
-     .value = kInteger, .metavar = "N", .min = -1, .max = 1024, .support = kIgnored,
+     .value = kInteger, .metavar = "N", .min = -1, .max = limits::kThreadsMax, .support = kIgnored,
      .help = "One pool computes prompts and answers: -t sets it.",
      .apply = BLOOMERY_ACCEPT_IF(i.integer <= 0)},
     {.group = "Engine", .names = "-ctk --cache-type-k", .env = "LLAMA_ARG_CACHE_TYPE_K",
@@ -460,6 +566,10 @@ constexpr Flag kFlags[] = {
      .support = kIgnored, .help = kNoCard},
     {.group = "Engine", .names = "-ncmoe --n-cpu-moe", .env = "LLAMA_ARG_N_CPU_MOE",
      .value = kInteger, .metavar = "N", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-ncffn --n-cpu-ffn", .env = "LLAMA_ARG_N_CPU_FFN",
+     .value = kInteger, .metavar = "N", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "--card-budget", .env = "BLOOMERY_CARD_BUDGET", .value = kText,
+     .metavar = "BYTES", .support = kIgnored, .help = kNoCard},
     {.group = "Engine", .names = "-fit --fit", .env = "LLAMA_ARG_FIT", .value = kChoice,
      .metavar = "WHEN", .choices = "on|off", .support = kIgnored, .help = kNoCard},
     {.group = "Engine", .names = "-fitt --fit-target", .env = "LLAMA_ARG_FIT_TARGET",
@@ -507,6 +617,11 @@ constexpr Flag kFlags[] = {
     {.group = "Chat", .names = "--reasoning-budget-message",
      .env = "LLAMA_ARG_THINK_BUDGET_MESSAGE", .value = kText, .metavar = "TEXT",
      .support = kRefused, .help = "Reasoning budgets are not in this version."},
+    {.group = "Chat", .names = "--reasoning-preserve", .negative = "--no-reasoning-preserve",
+     .env = "LLAMA_ARG_REASONING_PRESERVE", .value = kSwitch, .fallback = "on",
+     .help = "Reasoning of a request's earlier messages always goes to the template; "
+             "--no-reasoning-preserve is refused.",
+     .apply = BLOOMERY_SET(RequireReasoning(i))},
     {.group = "Chat", .names = "--prefill-assistant", .negative = "--no-prefill-assistant",
      .env = "LLAMA_ARG_PREFILL_ASSISTANT", .value = kSwitch, .fallback = "on",
      .help = "Continue a trailing assistant message.",

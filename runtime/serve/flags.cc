@@ -167,17 +167,16 @@ GivenByFlag FromEnvironment(const SpellingTable& table,
   return given;
 }
 
-GivenByFlag FromSettings(const SpellingTable& table, const po::options_description& description,
-                         const FlagSources& sources) {
-  std::istringstream stream(sources.settings_text);
-  GivenByFlag given;
+void AddSettings(const SpellingTable& table, const po::options_description& description,
+                 const SettingsFile& file, GivenByFlag& given) {
+  std::istringstream stream(file.text);
   try {
     const auto parsed = po::parse_config_file(stream, description, true);
     for (const auto& option : parsed.options) {
       std::string key = option.string_key;
       if (key.starts_with("default.")) key.erase(0, std::string_view("default.").size());
       std::replace(key.begin(), key.end(), '_', '-');
-      const std::string where = sources.settings_name + ": " + Printable(key);
+      const std::string where = file.name + ": " + Printable(key);
       const auto spelling = table.Keyed(key);
       if (!spelling) Refuse(where, "unknown key; keys are flag names without dashes");
       if (spelling->flag->value == FlagValue::kSwitch && !spelling->flag->apply &&
@@ -189,9 +188,8 @@ GivenByFlag FromSettings(const SpellingTable& table, const po::options_descripti
       given[spelling->flag].push_back({text, where});
     }
   } catch (const po::error& e) {
-    throw Error(ErrorKind::kUsage, sources.settings_name + ": " + Printable(e.what()));
+    throw Error(ErrorKind::kUsage, file.name + ": " + Printable(e.what()));
   }
-  return given;
 }
 
 FlagInput Check(const Flag& flag, const Given& given) {
@@ -404,7 +402,11 @@ ParsedFlags ParseFlags(const FlagSources& sources) {
   if (parsed.action != FlagAction::kServe) return parsed;
   // A source wins as a whole: values of a lower one are not added to those of a higher one.
   given.merge(FromEnvironment(table, sources.environment, parsed.warnings));
-  given.merge(FromSettings(table, description, sources));
+  GivenByFlag settings;
+  for (const SettingsFile& file : sources.settings) {
+    AddSettings(table, description, file, settings);
+  }
+  given.merge(settings);
   for (const Flag& flag : Flags()) {
     const auto found = given.find(&flag);
     if (found != given.end()) Apply(flag, found->second, parsed);

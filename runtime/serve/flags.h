@@ -64,11 +64,15 @@ std::vector<std::string_view> FlagSpellings(const Flag& flag);
 
 enum class FlagAction { kServe, kHelp, kVersion, kHelpMarkdown };
 
+struct SettingsFile {
+  std::string name;  // for messages
+  std::string text;
+};
+
 struct FlagSources {
   std::vector<std::string> arguments;              // argv without the program
   std::map<std::string, std::string> environment;  // all of it
-  std::string settings_text;                       // contents of serve.ini, or empty
-  std::string settings_name = "serve.ini";         // for messages
+  std::vector<SettingsFile> settings;              // later ones add; a key's last value counts
 };
 
 struct ParsedFlags {

@@ -29,6 +29,8 @@
 #include <thread>
 
 #include "runtime/base/error.h"
+#include "runtime/base/limits.h"
+#include "runtime/base/log.h"
 
 namespace bloomery::serve {
 namespace {
@@ -42,15 +44,6 @@ using Socket = asio::basic_stream_socket<Protocol, Strand>;
 using Acceptor = asio::basic_socket_acceptor<Protocol, Strand>;
 using ErrorCode = boost::system::error_code;
 using Clock = std::chrono::steady_clock;
-
-// What one read of the watch for a vanished client may take in (pipelined requests).
-constexpr size_t kWatchReadBytes = 4096;
-// A refused client gets this long to read its answer before the connection is cut.
-constexpr std::chrono::milliseconds kLingerTimeMax{2000};
-// Connections over the limit that are being told so; beyond it they are closed unanswered.
-constexpr size_t kRefusedMax = 64;
-// Pause after an accept that failed (out of descriptors), so that the loop does not spin.
-constexpr std::chrono::milliseconds kAcceptRetryTime{100};
 
 class Connection;
 
@@ -103,7 +96,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
         ping_timer_(socket_.get_executor()),
         counted_(counted),
         // A head must fit, and so must each chunk's head and a trailer: neither counts as body.
-        buffer_(shared_->options.head_bytes_max + kWatchReadBytes) {}
+        buffer_(shared_->options.head_bytes_max + limits::kWatchReadBytes) {}
 
   bool counted() const { return counted_; }
   Strand executor() { return socket_.get_executor(); }
@@ -422,7 +415,7 @@ void Connection::Handle() {
 void Connection::Watch() {
   if (watching_ || closed_ || buffer_.size() >= shared_->options.head_bytes_max) return;
   watching_ = true;
-  socket_.async_read_some(buffer_.prepare(kWatchReadBytes),
+  socket_.async_read_some(buffer_.prepare(limits::kWatchReadBytes),
                           [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
                             self->OnWatch(error, bytes);
                           });
@@ -597,7 +590,7 @@ void Connection::AnswerWritten() {
 // send the end, then read what still comes for a moment.
 void Connection::Linger() {
   if (phase_ == Phase::kLinger) return;
-  SetDeadline(Phase::kLinger, kLingerTimeMax);
+  SetDeadline(Phase::kLinger, std::chrono::milliseconds(limits::kLingerMillisecondsMax));
   ErrorCode ignored;
   socket_.shutdown(Socket::shutdown_send, ignored);
   discard_.resize(size_t{64} << 10);
@@ -743,9 +736,22 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     } catch (const boost::system::system_error&) {
       throw BindError("--host " + path + ": the socket's path is too long");
     }
+    RemoveIfStale(path);
     acceptors_.push_back(Bind(endpoint, path));
     unix_paths_.push_back(path);
     urls_.push_back("unix:" + path);
+  }
+
+  // A crash leaves its socket behind, and the name could not be bound again. Nothing but a socket
+  // that refuses connections is removed: nobody listens on that one.
+  void RemoveIfStale(const std::string& path) {
+    struct stat found{};
+    if (::lstat(path.c_str(), &found) != 0 || !S_ISSOCK(found.st_mode)) return;
+    asio::local::stream_protocol::socket probe(shared_->io);
+    ErrorCode error;
+    probe.connect(asio::local::stream_protocol::endpoint(path), error);
+    if (error != asio::error::connection_refused || ::unlink(path.c_str()) != 0) return;
+    LOG(WARNING) << path << ": removed a socket that nobody listens on";
   }
 
   std::unique_ptr<Acceptor> Bind(const Protocol::endpoint& endpoint, const std::string& what) {
@@ -774,7 +780,8 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   void OnAccept(Acceptor& acceptor, const ErrorCode& error, Socket socket) {
     if (!acceptor.is_open() || shared_->Stopping()) return;
     if (error) {
-      auto pause = std::make_shared<asio::steady_timer>(acceptor.get_executor(), kAcceptRetryTime);
+      auto pause = std::make_shared<asio::steady_timer>(
+          acceptor.get_executor(), std::chrono::milliseconds(limits::kAcceptRetryMilliseconds));
       pause->async_wait([self = shared_from_this(), &acceptor, pause](const ErrorCode&) {
         if (acceptor.is_open()) self->Accept(acceptor);
       });
@@ -793,7 +800,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
       std::lock_guard lock(shared_->mutex);
       counted = shared_->served < shared_->options.connections_max;
       const size_t refused = shared_->open.size() - shared_->served;
-      if (!counted && refused >= kRefusedMax) return;
+      if (!counted && refused >= limits::kRefusedConnectionsMax) return;
       connection = std::make_shared<Connection>(shared_, std::move(socket), counted);
       shared_->open.insert(connection);
       if (counted) ++shared_->served;

@@ -12,7 +12,6 @@
 
 namespace bloomery::serve {
 
-enum class IsaChoice { kAuto, kScalar, kAvx2, kAvx512Vnni };
 enum class PlaneType { kF32, kF16, kQ8_0 };
 enum class Thinking { kAuto, kOn, kOff };
 
@@ -22,7 +21,7 @@ struct ServeSettings {
   std::vector<std::string> aliases;
   std::vector<std::string> tags;
   std::vector<std::string> plugin_dirs;
-  IsaChoice isa = IsaChoice::kAuto;
+  std::string isa = "auto";  // exec::kKernelChoices
   bool map_files = true;
   uint64_t host_budget_bytes = 0;  // 0: what the machine has available
   int threads = 0;                 // 0: one a core

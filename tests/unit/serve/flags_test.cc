@@ -7,7 +7,9 @@
 #include <set>
 #include <sstream>
 
+#include "kernels-common/cpu/isa.h"
 #include "runtime/base/error.h"
+#include "runtime/base/limits.h"
 
 namespace bloomery::serve {
 namespace {
@@ -20,7 +22,7 @@ ParsedFlags Parse(std::vector<std::string> arguments,
   FlagSources sources;
   sources.arguments = std::move(arguments);
   sources.environment = std::move(environment);
-  sources.settings_text = std::move(ini);
+  sources.settings = {{"serve.ini", std::move(ini)}};
   return ParseFlags(sources);
 }
 
@@ -139,6 +141,81 @@ TEST(FlagTable, EveryFlagParsesFromTheCommandLineTheEnvironmentAndTheSettingsFil
   }
 }
 
+// What llama-server takes and this server has nothing for is known by name, so that its refusal or
+// warning gives the reason.
+TEST(FlagTable, LlamaServersFlagsAreKnownEvenWhereTheyAskForWhatIsNotHere) {
+  std::set<std::string> known;
+  std::set<std::string> variables;
+  for (const Flag& flag : Flags()) {
+    for (std::string_view name : FlagSpellings(flag)) known.emplace(name);
+    std::istringstream negative{std::string(flag.negative)};
+    for (std::string name; negative >> name;) known.insert(name);
+    variables.emplace(flag.env);
+  }
+  for (const char* name : {"-ncffn",
+                           "--yarn-orig-ctx",
+                           "--yarn-ext-factor",
+                           "--yarn-attn-factor",
+                           "--yarn-beta-slow",
+                           "--yarn-beta-fast",
+                           "--ui-config",
+                           "--ui-config-file",
+                           "--reasoning-preserve",
+                           "--no-reasoning-preserve",
+                           "--mmproj-offload",
+                           "--no-mmproj-offload",
+                           "-mmdev",
+                           "--image-min-tokens",
+                           "--image-max-tokens",
+                           "-devd",
+                           "-ngld",
+                           "-ctkd",
+                           "--spec-type",
+                           "--spec-draft-n-max",
+                           "--spec-draft-n-min",
+                           "--spec-draft-p-min",
+                           "--embd-normalize",
+                           "--mcp-servers-config",
+                           "--mcp-servers-json",
+                           "-ag",
+                           "--models-dir",
+                           "--models-preset",
+                           "--models-max",
+                           "--models-autoload",
+                           "--no-models-autoload",
+                           "--ui-mcp-proxy",
+                           "--card-budget"}) {
+    EXPECT_TRUE(known.contains(name)) << name;
+  }
+  for (const char* name :
+       {"N_CPU_FFN", "YARN_ORIG_CTX", "UI_CONFIG", "REASONING_PRESERVE", "MMPROJ_OFFLOAD",
+        "IMAGE_MIN_TOKENS", "SPEC_TYPE", "SPEC_DRAFT_N_MAX", "MODELS_DIR", "UI_MCP_PROXY"}) {
+    EXPECT_TRUE(variables.contains(std::string("LLAMA_ARG_") + name)) << name;
+  }
+}
+
+TEST(Flags, WhatIsNotHereMaySayThatItIsNotWanted) {
+  EXPECT_TRUE(Parse({"--yarn-orig-ctx", "0", "--yarn-ext-factor", "-1", "--spec-type", "none",
+                     "--no-agent", "--no-ui-mcp-proxy", "--reasoning-preserve"})
+                  .warnings.empty());
+  EXPECT_THAT(Refusal({"--yarn-ext-factor", "1"}), HasSubstr("as the model's file says"));
+  EXPECT_THAT(Refusal({"--agent"}), HasSubstr("--agent: not supported"));
+  EXPECT_THAT(Refusal({"--no-reasoning-preserve"}), HasSubstr("--no-reasoning-preserve: earlier"));
+}
+
+TEST(Flags, IsaTakesEveryNameOfTheKernels) {
+  EXPECT_EQ(Parse({}).settings.isa, "auto");
+  for (const std::string_view name : kernels::kIsaNames) {
+    EXPECT_EQ(Parse({"--isa", std::string(name)}).settings.isa, name);
+  }
+  EXPECT_THAT(Refusal({"--isa", "mmx"}), HasSubstr("none of auto|scalar|avx2|avx512vnni"));
+}
+
+TEST(Flags, RowsOfAPassAreTakenAtTheLimitOfTheSeatAndRefusedOnePast) {
+  EXPECT_EQ(Parse({"-ub", "16384"}).settings.ubatch, limits::kUbatchRowsMax);
+  EXPECT_THAT(Refusal({"-ub", "16385"}), HasSubstr("outside 1 to 16384"));
+}
+
 TEST(Flags, NothingGivenGivesTheDefaults) {
   const ParsedFlags parsed = Parse({});
   EXPECT_EQ(parsed.action, FlagAction::kServe);
@@ -158,6 +235,25 @@ TEST(Flags, CommandLineWinsOverEnvironmentAndEnvironmentOverTheSettingsFile) {
   EXPECT_EQ(settings.port, 3000);
   EXPECT_EQ(settings.context, 200);
   EXPECT_EQ(settings.parallel, 3);
+}
+
+TEST(Flags, TwoSettingsFilesAddUpAndAMistakeNamesTheFileItIsIn) {
+  FlagSources sources;
+  sources.settings = {{"first.ini", "[default]\nport = 1\nctx-size = 5\nreverse-prompt = a\n"},
+                      {"second.ini", "port = 2\nreverse-prompt = b"}};
+  const ServeSettings settings = ParseFlags(sources).settings;
+  EXPECT_EQ(settings.port, 2);
+  EXPECT_EQ(settings.context, 5);
+  EXPECT_EQ(settings.stop, (std::vector<std::string>{"a", "b"}));
+  for (const char* mistake : {"frobnicate = 1", "ctx-size = many", "port"}) {
+    sources.settings[0].text = mistake;
+    try {
+      ParseFlags(sources);
+      ADD_FAILURE() << mistake;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("first.ini: ")) << mistake;
+    }
+  }
 }
 
 TEST(Flags, HigherSourceReplacesTheListOfALowerOne) {
@@ -334,7 +430,7 @@ TEST(Flags, ValuesReachTheSettings) {
   EXPECT_EQ(s.sampling.logit_bias[0].token, 7);
   EXPECT_EQ(s.sampling.logit_bias[0].bias, -2.5F);
   EXPECT_EQ(s.thinking, Thinking::kOff);
-  EXPECT_EQ(s.isa, IsaChoice::kScalar);
+  EXPECT_EQ(s.isa, "scalar");
   EXPECT_EQ(s.timeout_s, 5);
   EXPECT_EQ(s.threads, 3);
   EXPECT_EQ(s.http_threads, 2);
