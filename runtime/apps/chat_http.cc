@@ -1,28 +1,59 @@
 // The chat's other side: a client of a server's /v1/chat/completions, over plain HTTP.
 #include <netdb.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <charconv>
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <memory>
 #include <optional>
 
 #include "runtime/apps/chat_session.h"
 #include "runtime/apps/http_address.h"
 #include "runtime/base/json.h"
+#include "runtime/base/limits.h"
 #include "runtime/base/utf8.h"
 #include "runtime/serve/fields.h"
 
 namespace bloomery::apps {
 namespace {
 
-// An answer's head and one event of it; a server that sends more is not ours.
-constexpr size_t kLineBytesMax = size_t{1} << 20;
+// Cancel's way into an Ask on another thread. Ask waits for its socket and for this together, so
+// nobody but Ask ever touches the socket.
+class Interrupt {
+ public:
+  Interrupt() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (fd_ < 0) throw Error(ErrorKind::kNoMemory, "the system gives no event descriptor");
+  }
+  ~Interrupt() { ::close(fd_); }
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
 
-// A connected socket that closes itself; Stop from another thread ends its reads.
+  int fd() const { return fd_; }
+  void Raise() const {
+    const uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(fd_, &one, sizeof(one));
+  }
+  void Clear() const {
+    uint64_t count = 0;
+    [[maybe_unused]] const auto got = ::read(fd_, &count, sizeof(count));
+  }
+
+ private:
+  int fd_;
+};
+
+// Ends an Ask after Cancel.
+struct Cancelled {};
+
+// A connected socket that closes itself. Each wait ends by the time given or by the interrupt,
+// which throws Cancelled.
 class Socket {
  public:
-  explicit Socket(const HttpAddress& address) {
+  Socket(const HttpAddress& address, const Interrupt& interrupt) : interrupt_(interrupt) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
@@ -31,28 +62,22 @@ class Socket {
       throw Error(ErrorKind::kNoInput,
                   "cannot resolve " + Printable(address.host) + ": " + ::gai_strerror(failed));
     }
-    for (addrinfo* at = found; at != nullptr && fd_ < 0; at = at->ai_next) {
-      fd_ = ::socket(at->ai_family, at->ai_socktype, at->ai_protocol);
-      if (fd_ >= 0 && ::connect(fd_, at->ai_addr, at->ai_addrlen) != 0) {
-        ::close(fd_);
-        fd_ = -1;
-      }
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, ::freeaddrinfo);
+    for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+      if (Connect(*at)) return;
     }
-    ::freeaddrinfo(found);
-    if (fd_ < 0) {
-      throw Error(ErrorKind::kNoInput,
-                  "cannot connect to " + Printable(address.host) + ":" + Printable(address.port));
-    }
+    throw Error(ErrorKind::kNoInput,
+                "cannot connect to " + Printable(address.host) + ":" + Printable(address.port));
   }
-  ~Socket() { ::close(fd_); }
+  ~Socket() { Close(); }
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
-  int fd() const { return fd_; }
-
-  void Send(std::string_view bytes) const {
+  void Send(std::string_view bytes) {
     while (!bytes.empty()) {
+      if (!Wait(POLLOUT, limits::kAnswerSecondsMax)) Silent();
       const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent < 0 && (errno == EAGAIN || errno == EINTR)) continue;
       if (sent <= 0) throw Error(ErrorKind::kNoInput, "the server closed the connection");
       bytes.remove_prefix(static_cast<size_t>(sent));
     }
@@ -79,17 +104,64 @@ class Socket {
   }
 
  private:
+  bool Connect(const addrinfo& at) {
+    fd_ = ::socket(at.ai_family, at.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, at.ai_protocol);
+    if (fd_ < 0) return false;
+    try {
+      int error = ::connect(fd_, at.ai_addr, at.ai_addrlen) == 0 ? 0 : errno;
+      if (error == EINPROGRESS && Wait(POLLOUT, limits::kConnectSecondsMax)) {
+        socklen_t size = sizeof(error);
+        ::getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
+      }
+      if (error == 0) return true;
+    } catch (const Cancelled&) {
+      Close();  // a constructor that throws runs no destructor
+      throw;
+    }
+    Close();
+    return false;
+  }
+
+  void Close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+  // Whether the socket is ready before `seconds` have passed.
+  bool Wait(short events, int seconds) const {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+    while (true) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          end - std::chrono::steady_clock::now());
+      pollfd polled[] = {{fd_, events, 0}, {interrupt_.fd(), POLLIN, 0}};
+      const int ready = ::poll(polled, 2, static_cast<int>(std::max<int64_t>(0, left.count())));
+      if (ready < 0 && errno == EINTR) continue;
+      if (ready > 0 && polled[1].revents != 0) throw Cancelled();
+      return ready > 0;
+    }
+  }
+
+  [[noreturn]] static void Silent() {
+    throw Error(ErrorKind::kNoInput, "the server was silent for " +
+                                         std::to_string(limits::kAnswerSecondsMax) + " seconds");
+  }
+
   bool Fill() {
-    if (buffer_.size() > kLineBytesMax) {
+    if (buffer_.size() > limits::kAnswerLineBytesMax) {
       throw Error(ErrorKind::kNoInput, "the server's answer is not an event stream");
     }
     char bytes[4096];
-    const ssize_t count = ::recv(fd_, bytes, sizeof(bytes), 0);
-    if (count <= 0) return false;
-    buffer_.append(bytes, static_cast<size_t>(count));
-    return true;
+    while (true) {
+      if (!Wait(POLLIN, limits::kAnswerSecondsMax)) Silent();
+      const ssize_t count = ::recv(fd_, bytes, sizeof(bytes), 0);
+      if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+      if (count <= 0) return false;
+      buffer_.append(bytes, static_cast<size_t>(count));
+      return true;
+    }
   }
 
+  const Interrupt& interrupt_;
   int fd_ = -1;
   std::string buffer_;
 };
@@ -101,42 +173,29 @@ class HttpBackend final : public ChatBackend {
 
   std::string Ask(const std::vector<ChatMessage>& messages,
                   const std::function<void(const std::string&)>& print) override {
-    Socket socket(address_);
-    cancelled_.store(false);
-    const FdScope scope(fd_, socket.fd());
-    socket.Send(RequestOf(ChatBody(messages, true)));
-    CheckHead(socket);
+    interrupt_.Clear();
     std::string answer;
-    // HTTP/1.0 was asked for, so the body has no chunks: lines of events up to the end.
-    while (auto line = socket.Line()) {
-      constexpr std::string_view kData = "data: ";
-      if (!line->starts_with(kData)) continue;
-      const std::string data = line->substr(kData.size());
-      if (data == "[DONE]") break;
-      TakeEvent(data, answer, print);
+    try {
+      Socket socket(address_, interrupt_);
+      socket.Send(RequestOf(ChatBody(messages, true)));
+      CheckHead(socket);
+      // HTTP/1.0 was asked for, so the body has no chunks: lines of events up to the end.
+      while (auto line = socket.Line()) {
+        constexpr std::string_view kData = "data: ";
+        if (!line->starts_with(kData)) continue;
+        const std::string data = line->substr(kData.size());
+        if (data == "[DONE]") break;
+        TakeEvent(data, answer, print);
+      }
+    } catch (const Cancelled&) {
+      return answer;
     }
     return answer;
   }
 
-  void Cancel() override {
-    cancelled_.store(true);
-    const int fd = fd_.load();
-    if (fd >= 0) ::shutdown(fd, SHUT_RDWR);
-  }
+  void Cancel() override { interrupt_.Raise(); }
 
  private:
-  // Lends the running socket to Cancel.
-  class FdScope {
-   public:
-    FdScope(std::atomic<int>& slot, int fd) : slot_(slot) { slot_.store(fd); }
-    ~FdScope() { slot_.store(-1); }
-    FdScope(const FdScope&) = delete;
-    FdScope& operator=(const FdScope&) = delete;
-
-   private:
-    std::atomic<int>& slot_;
-  };
-
   std::string RequestOf(const std::string& body) const {
     std::string request = "POST " + address_.path +
                           "/v1/chat/completions HTTP/1.0\r\nHost: " + address_.host +
@@ -147,10 +206,7 @@ class HttpBackend final : public ChatBackend {
 
   void CheckHead(Socket& socket) const {
     const auto status = socket.Line();
-    if (!status) {
-      if (cancelled_.load()) return;
-      throw Error(ErrorKind::kNoInput, "the server closed the connection");
-    }
+    if (!status) throw Error(ErrorKind::kNoInput, "the server closed the connection");
     while (auto line = socket.Line()) {
       if (line->empty()) break;
     }
@@ -181,8 +237,7 @@ class HttpBackend final : public ChatBackend {
 
   HttpAddress address_;
   std::string key_;
-  std::atomic<int> fd_{-1};
-  std::atomic<bool> cancelled_{false};
+  Interrupt interrupt_;
 };
 
 }  // namespace

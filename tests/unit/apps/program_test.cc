@@ -83,7 +83,7 @@ TEST_F(Sources, WithoutAnyFileThereAreArgumentsAndEnvironment) {
   const serve::FlagSources sources = Of({"--parallel", "3"});
   EXPECT_EQ(sources.arguments, (std::vector<std::string>{"--parallel", "3"}));
   EXPECT_EQ(sources.environment.at("HOME"), "/folder/toy");
-  EXPECT_EQ(sources.settings_text, "");
+  EXPECT_TRUE(sources.settings.empty());
 }
 
 TEST_F(Sources, TheUsersFileComesAfterTheSystemsAndBeforeTheCommandLine) {
@@ -92,6 +92,15 @@ TEST_F(Sources, TheUsersFileComesAfterTheSystemsAndBeforeTheCommandLine) {
   files_.Put("/folder/toy/.config/bloomery/serve.ini", "parallel = 5");
   EXPECT_EQ(Parallel({}), 5);
   EXPECT_EQ(Parallel({"--parallel", "7"}), 7);
+}
+
+TEST_F(Sources, EachFileKeepsItsName) {
+  files_.Put("/etc/bloomery/serve.ini", "parallel = many");
+  files_.Put("/folder/toy/.config/bloomery/serve.ini", "parallel = 5");
+  const serve::FlagSources sources = Of({});
+  ASSERT_EQ(sources.settings.size(), 2U);
+  EXPECT_EQ(sources.settings[0].name, "/etc/bloomery/serve.ini");
+  EXPECT_EQ(sources.settings[1].name, "/folder/toy/.config/bloomery/serve.ini");
 }
 
 TEST_F(Sources, XdgConfigHomeIsTakenInPlaceOfHome) {
