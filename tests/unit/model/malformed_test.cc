@@ -186,6 +186,8 @@ std::map<std::string, Place> Places() {
   return places;
 }
 
+void PrintTo(const Expectation& row, std::ostream* out) { *out << row.name; }
+
 class Malformed : public testing::TestWithParam<Expectation> {};
 
 TEST_P(Malformed, IsRefusedNamingPlaceAndProblem) {

@@ -59,6 +59,8 @@ struct BadCase {
   const char* problem;
 };
 
+void PrintTo(const BadCase& c, std::ostream* out) { *out << c.name; }
+
 class BadManifest : public testing::TestWithParam<BadCase> {};
 
 TEST_P(BadManifest, IsRefusedWithFileAndField) {

@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
+#include <fstream>
 #include <future>
 #include <mutex>
 #include <thread>
@@ -172,6 +175,8 @@ struct Malformed {
   std::string name;
   std::string bytes;
 };
+
+void PrintTo(const Malformed& tested, std::ostream* out) { *out << tested.name; }
 
 class MalformedTest : public HttpServerTest, public ::testing::WithParamInterface<Malformed> {};
 
@@ -600,6 +605,41 @@ TEST_F(HttpServerTest, UnixSocketIsServedAndRemovedAtTheEnd) {
   EXPECT_EQ(::access(path.c_str(), F_OK), 0);
   server_->Stop(milliseconds(10));
   EXPECT_NE(::access(path.c_str(), F_OK), 0);
+}
+
+// What a crash leaves: a bound name whose socket is closed.
+void LeaveASocketBehind(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ::close(fd);
+}
+
+TEST_F(HttpServerTest, SocketThatNobodyListensOnIsReplaced) {
+  const std::string path = ::testing::TempDir() + "s" + std::to_string(::getpid()) + ".sock";
+  LeaveASocketBehind(path);
+  options_.hosts = {path};
+  Start();
+  EXPECT_EQ(server_->urls()[0], "unix:" + path);
+}
+
+TEST_F(HttpServerTest, SocketOfALiveServerAndAFileThatIsNoneStay) {
+  const std::string path = ::testing::TempDir() + "l" + std::to_string(::getpid()) + ".sock";
+  options_.hosts = {path};
+  Start();
+  HttpOptions second;
+  second.hosts = {path};
+  EXPECT_THROW(HttpServer(second, {}), BindError);
+  EXPECT_EQ(::access(path.c_str(), F_OK), 0);
+
+  const std::string file = ::testing::TempDir() + "f" + std::to_string(::getpid()) + ".sock";
+  std::ofstream(file) << "mine";
+  second.hosts = {file};
+  EXPECT_THROW(HttpServer(second, {}), BindError);
+  EXPECT_EQ(::access(file.c_str(), F_OK), 0);
+  ::unlink(file.c_str());
 }
 
 }  // namespace

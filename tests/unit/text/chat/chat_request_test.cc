@@ -6,6 +6,7 @@
 #include "runtime/base/error.h"
 #include "runtime/text/chat/chat_template.h"
 #include "runtime/text/jinja/json.h"
+#include "tests/support/case_name.h"
 
 namespace bloomery::chat {
 namespace {
@@ -28,6 +29,8 @@ struct Case {
   const char* body;
   const char* message;
 };
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.body; }
 
 class BadChatBodies : public testing::TestWithParam<Case> {};
 
@@ -95,7 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
              "Field 'continue_final_message': needs a last message of role 'assistant'"},
         Case{
             R"({"messages": [{"role": "assistant", "content": "a", "tool_calls": [{"function": {"name": "f"}}]}], "continue_final_message": true})",
-            "Field 'continue_final_message': cannot continue a message with tool calls"}));
+            "Field 'continue_final_message': cannot continue a message with tool calls"}),
+    [](const auto& info) { return test::CaseName(info.index, info.param.body); });
 
 TEST(ChatBodies, DefaultsHoldWhenNothingIsGiven) {
   const ChatRequest request = Parse(

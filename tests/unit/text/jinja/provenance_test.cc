@@ -6,6 +6,7 @@
 #include "runtime/base/json.h"
 #include "runtime/text/jinja/json.h"
 #include "runtime/text/jinja/template.h"
+#include "tests/support/case_name.h"
 
 namespace bloomery::jinja {
 namespace {
@@ -39,6 +40,8 @@ struct Case {
   const char* source;
   const char* marked;
 };
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.source; }
 
 class JinjaProvenance : public testing::TestWithParam<Case> {};
 
@@ -86,7 +89,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"{{ num }}{{ none }}", "7None"}, Case{"{{ csv|safe + '<' }}", "«x,y,z»&lt;"},
         Case{"{{ csv|length }}", "5"}, Case{"{{ csv is string }}", "True"},
         Case{"{{ ('a' + csv).split(',')[0] }}", "a«x»"},
-        Case{"{{ ('α' + u + 'ω')[1:-1]|lower }}", "«ünd <|x|>»"}));
+        Case{"{{ ('α' + u + 'ω')[1:-1]|lower }}", "«ünd <|x|>»"}),
+    [](const auto& info) { return test::CaseName(info.index, info.param.source); });
 
 TEST(JinjaProvenanceOfContext, TrustedContextLeavesNoSpans) {
   const Value context =
