@@ -38,7 +38,7 @@ TEST(SeatOptions, SlotsPlaneTypesKernelsAndMappingFollowTheSettings) {
   serve::ServeSettings settings;
   EXPECT_EQ(ServedModel::OptionsOf(settings, 64).kernels, "auto");
   EXPECT_EQ(ServedModel::OptionsOf(settings, 64).weight_source, memory::WeightSource::kMap);
-  settings.isa = serve::IsaChoice::kScalar;
+  settings.isa = "scalar";
   settings.map_files = false;
   settings.host_budget_bytes = 12345;
   settings.threads = 3;

@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{
             R"({"messages": [{"role": "assistant", "content": "a", "tool_calls": [{"function": {"name": "f"}}]}], "continue_final_message": true})",
             "Field 'continue_final_message': cannot continue a message with tool calls"}),
-    [](const auto& info) { return test::CaseName(info.index, info.param.body); });
+    [](const auto& row) { return test::CaseName(row.index, row.param.body); });
 
 TEST(ChatBodies, DefaultsHoldWhenNothingIsGiven) {
   const ChatRequest request = Parse(

@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"{{ csv|length }}", "5"}, Case{"{{ csv is string }}", "True"},
         Case{"{{ ('a' + csv).split(',')[0] }}", "a«x»"},
         Case{"{{ ('α' + u + 'ω')[1:-1]|lower }}", "«ünd <|x|>»"}),
-    [](const auto& info) { return test::CaseName(info.index, info.param.source); });
+    [](const auto& row) { return test::CaseName(row.index, row.param.source); });
 
 TEST(JinjaProvenanceOfContext, TrustedContextLeavesNoSpans) {
   const Value context =
