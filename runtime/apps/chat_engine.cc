@@ -25,6 +25,7 @@ class EngineBackend final : public ChatBackend {
     fields.request.prompt = std::move(prompt.ids);
     fields.request.id = "chat";
     chat::ReasoningSplitter splitter(chat::ParseReasoningFormat(settings_.reasoning_format),
+                                     seat_.chat_template->marks(),
                                      prompt.rendered.starts_in_reasoning, false);
     auto generation = seat_.engine->Submit(std::move(fields.request));
     SetRunning(generation);

@@ -1,11 +1,14 @@
 #include "runtime/apps/seat_loading.h"
 
+#include <bloomery/chat.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
 
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/base/utf8.h"
 #include "runtime/model/gguf.h"
 #include "runtime/plugin/select.h"
 #include "runtime/text/vocabulary.h"
@@ -89,6 +92,34 @@ int32_t SlotContext(int32_t asked, uint64_t trained) {
   return static_cast<int32_t>(trained);
 }
 
+void ApplyChatSurface(const plugin::ChatSurface& chat, text::VocabularyData& vocabulary) {
+  vocabulary.stop_ids = chat.stop_ids;
+  if (chat.pre_tokenizer.empty() || chat.pre_tokenizer == vocabulary.pre) return;
+  if (vocabulary.pre.empty() || vocabulary.pre == "default") {
+    LOG(INFO) << "the file names no pre-tokenizer; the plugin's is taken: "
+              << Printable(chat.pre_tokenizer);
+    vocabulary.pre = chat.pre_tokenizer;
+  } else {
+    LOG(WARNING) << "the file's pre-tokenizer is '" << Printable(vocabulary.pre)
+                 << "' and the plugin names '" << Printable(chat.pre_tokenizer)
+                 << "'; the file's is taken";
+  }
+}
+
+std::vector<std::string> InexactOperators(const plugin::Description& description) {
+  std::vector<std::string> names;
+  for (const plugin::Operator& op : description.operators) {
+    bl_numeric_class weakest = BL_EXACT;
+    for (const plugin::Kernel& kernel : op.kernels) {
+      weakest = std::max(weakest, kernel.numeric_class);
+    }
+    if (weakest == BL_EXACT) continue;
+    names.push_back(op.name + "/" + std::to_string(op.version) +
+                    (weakest == BL_BAND ? " (band)" : " (row-stable)"));
+  }
+  return names;
+}
+
 ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string& path,
                          const std::string& executable, const std::string& plugin_path_variable)
     : model_(std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), path))) {
@@ -97,9 +128,18 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   const plugin::Selection selection = plugin::Select(*model_, discovery);
   LOG(INFO) << "plugin " << selection.plugin.name << ' ' << selection.plugin.version << " from "
             << selection.plugin.path;
-  tokenizer_ = std::make_unique<text::Tokenizer>(text::ReadVocabulary(model_->metadata()));
-  template_ = std::make_unique<chat::ChatTemplate>(MakeTemplate(settings));
   const exec::SeatOptions options = CreateInstance(settings, selection.plugin);
+  const plugin::ChatSurface chat =
+      plugin::ReadChatSurface(instance_->Extension(BL_EXT_CHAT_1), selection.plugin.name);
+  text::VocabularyData vocabulary = text::ReadVocabulary(model_->metadata());
+  ApplyChatSurface(chat, vocabulary);
+  tokenizer_ = std::make_unique<text::Tokenizer>(vocabulary);
+  template_ = std::make_unique<chat::ChatTemplate>(MakeTemplate(settings, chat));
+  if (template_->is_fallback()) {
+    LOG(WARNING) << "the model's file has no chat template; chats are written as ChatML";
+  }
+  text_extension_ = std::make_unique<TextExtension>(*tokenizer_, *template_);
+  instance_->SetTextExtension(&text_extension_->table());
   runner_ = exec::LoadSeat(*model_, *instance_, options);
   LOG(INFO) << runner_->plan().Line();
   engine::EngineOptions engine_options;
@@ -112,6 +152,8 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   seat_.engine = engine_.get();
   seat_.tokenizer = tokenizer_.get();
   seat_.chat_template = template_.get();
+  seat_.chat = DescribeChat(chat);
+  seat_.inexact_operators = InexactOperators(instance_->description());
   seat_.kernels = serve::Json::Object({{"isa", runner_->kernels()},
                                        {"threads", runner_->threads()},
                                        {"plan", runner_->plan().Line()}});
@@ -153,6 +195,22 @@ exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
   return options;
 }
 
+serve::ChatInfo ServedModel::DescribeChat(const plugin::ChatSurface& chat) {
+  serve::ChatInfo info;
+  info.stop_texts = chat.stop_texts;
+  info.tool_syntax = chat.tool_syntax;
+  info.recommended_sampling = serve::Json::Object();
+  const auto set = [&](const char* name, const auto& value) {
+    if (value) info.recommended_sampling.Set(name, *value);
+  };
+  set("top_k", chat.sampling.top_k);
+  set("temperature", chat.sampling.temperature);
+  set("top_p", chat.sampling.top_p);
+  set("min_p", chat.sampling.min_p);
+  set("presence_penalty", chat.sampling.presence_penalty);
+  return info;
+}
+
 serve::ModelInfo ServedModel::DescribeModel(const plugin::LoadedPlugin& plugin) const {
   const model::Metadata& metadata = model_->metadata();
   serve::ModelInfo info;
@@ -173,7 +231,8 @@ serve::ModelInfo ServedModel::DescribeModel(const plugin::LoadedPlugin& plugin) 
   return info;
 }
 
-chat::ChatTemplate ServedModel::MakeTemplate(const serve::ServeSettings& settings) const {
+chat::ChatTemplate ServedModel::MakeTemplate(const serve::ServeSettings& settings,
+                                             const plugin::ChatSurface& chat) const {
   const model::Metadata& metadata = model_->metadata();
   const auto text_of = [&](const char* key) {
     return std::string(metadata.FindString(key).value_or(""));
@@ -186,6 +245,7 @@ chat::ChatTemplate ServedModel::MakeTemplate(const serve::ServeSettings& setting
   source.eos_text = tokenizer_->SpecialPiece(tokenizer_->special_ids().eos);
   source.adds_bos = tokenizer_->add_bos();
   source.adds_eos = tokenizer_->add_eos();
+  source.marks = {chat.reasoning_open, chat.reasoning_close};
   return chat::ChatTemplate::Make(std::move(source));
 }
 

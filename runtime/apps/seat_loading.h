@@ -6,12 +6,16 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "runtime/apps/text_extension.h"
 #include "runtime/exec/seat.h"
 #include "runtime/model/inventory.h"
+#include "runtime/plugin/chat_surface.h"
 #include "runtime/plugin/instance.h"
 #include "runtime/serve/seat.h"
 #include "runtime/serve/settings.h"
+#include "runtime/text/vocabulary.h"
 
 namespace bloomery::apps {
 
@@ -19,6 +23,13 @@ namespace bloomery::apps {
 // unknown): never more than it was trained with, and a cut is logged. Throws Error(kUsage) where
 // neither is known.
 int32_t SlotContext(int32_t asked, uint64_t trained);
+
+// The file's pre-tokenizer with what the plugin says: the plugin's where the file names none (or
+// "default"), else the file's, with a log line where they differ; and the plugin's stop ids.
+void ApplyChatSurface(const plugin::ChatSurface& chat, text::VocabularyData& vocabulary);
+
+// "op/version (class)" of each operator with a kernel that is not exact.
+std::vector<std::string> InexactOperators(const plugin::Description& description);
 
 class ServedModel {
  public:
@@ -39,14 +50,17 @@ class ServedModel {
  private:
   exec::SeatOptions CreateInstance(const serve::ServeSettings& settings,
                                    const plugin::LoadedPlugin& plugin);
+  static serve::ChatInfo DescribeChat(const plugin::ChatSurface& chat);
   serve::ModelInfo DescribeModel(const plugin::LoadedPlugin& plugin) const;
-  chat::ChatTemplate MakeTemplate(const serve::ServeSettings& settings) const;
+  chat::ChatTemplate MakeTemplate(const serve::ServeSettings& settings,
+                                  const plugin::ChatSurface& chat) const;
 
   std::unique_ptr<model::ModelFile> model_;
-  std::unique_ptr<plugin::Instance> instance_;
-  std::unique_ptr<exec::Seat> runner_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::unique_ptr<chat::ChatTemplate> template_;
+  std::unique_ptr<TextExtension> text_extension_;  // lent to the instance
+  std::unique_ptr<plugin::Instance> instance_;
+  std::unique_ptr<exec::Seat> runner_;
   std::unique_ptr<engine::Engine> engine_;
   serve::Seat seat_;
 };

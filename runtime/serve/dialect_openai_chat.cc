@@ -9,10 +9,11 @@ OpenAiChatDialect::OpenAiChatDialect(AnswerNames names, const AnswerOptions& ans
                                      Options options)
     : OpenAiDialect(std::move(names), answer,
                     answer.stream ? "chat.completion.chunk" : "chat.completion", options.choices),
-      options_(options) {
+      options_(std::move(options)) {
   // No tool formats in this version, so no tool call can end a think span.
-  const chat::ReasoningSplitter splitter(options.reasoning, options.starts_in_reasoning, false);
-  results_.assign(options.choices, Result(splitter));
+  const chat::ReasoningSplitter splitter(options_.reasoning, options_.marks,
+                                         options_.starts_in_reasoning, false);
+  results_.assign(options_.choices, Result(splitter));
 }
 
 Json OpenAiChatDialect::DeltaChunk(size_t index, Json delta, Json finish_reason) const {

@@ -14,6 +14,7 @@ class OpenAiChatDialect final : public OpenAiDialect {
     bool logprobs = false;
     bool alternatives = true;  // false: top_logprobs 0, the drawn token alone
     chat::ReasoningFormat reasoning = chat::ReasoningFormat::kDeepseek;
+    chat::ReasoningMarks marks;  // of the model
     bool starts_in_reasoning = false;
   };
   OpenAiChatDialect(AnswerNames names, const AnswerOptions& answer, Options options);

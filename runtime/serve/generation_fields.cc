@@ -361,6 +361,7 @@ GenerationFields ReadGenerationFields(const Fields& body, const ServeSettings& s
   request.sampling = ReadSampling(body, settings, seat, probabilities_alias);
   request.n_predict = ReadPredict(body);
   request.stop = ReadStop(body, settings);
+  request.stop.insert(request.stop.end(), seat.chat.stop_texts.begin(), seat.chat.stop_texts.end());
   request.choices = ReadChoices(body, seat.engine->limits().slots);
   request.cache_prompt = body.Bool("cache_prompt").value_or(settings.cache_prompt);
   request.id_slot = static_cast<int32_t>(body.Integer("id_slot", -1, kInt32Max).value_or(-1));

@@ -43,6 +43,7 @@ void HandleOpenAiChat(const RouteContext& context) {
   options.post_sampling = generation.request.sampling.post_sampling_probs;
 
   ChatPrompt prompt = MakeChatPrompt(body, context.settings, context.seat);
+  options.marks = context.seat.chat_template->marks();
   options.starts_in_reasoning = prompt.rendered.starts_in_reasoning;
   const AnswerNames names{RandomId("chatcmpl-"), ModelId(context),
                           static_cast<int64_t>(std::time(nullptr))};

@@ -42,11 +42,26 @@ Json CapsJson(const chat::TemplateCaps& caps) {
                        {"supports_typed_content", caps.supports_typed_content},
                        {"supports_object_arguments", caps.supports_object_arguments},
                        {"supports_preserve_reasoning", caps.supports_preserve_reasoning},
+                       {"supports_reasoning_effort", caps.supports_reasoning_effort},
                        {"supports_enable_thinking", caps.supports_enable_thinking}});
 }
 
-Json EngineJson(const Seat& seat) {
+// Whose template is in force: the user's, the file's, or ours because the file has none.
+const char* TemplateOrigin(const Seat& seat, const ServeSettings& settings) {
+  if (seat.chat_template->is_fallback()) return "fallback chatml";
+  return settings.chat_template.empty() ? "file" : "override";
+}
+
+Json EngineJson(const Seat& seat, const ServeSettings& settings) {
   const ModelInfo& model = seat.model;
+  const chat::ReasoningMarks& marks = seat.chat_template->marks();
+  Json reasoning =
+      marks.open.empty() ? Json() : Json::Object({{"open", marks.open}, {"close", marks.close}});
+  Json chat = Json::Object({{"template", TemplateOrigin(seat, settings)},
+                            {"reasoning_marks", std::move(reasoning)},
+                            {"tool_syntax", seat.chat.tool_syntax},
+                            {"stop_texts", StringsJson(seat.chat.stop_texts)},
+                            {"recommended_sampling", seat.chat.recommended_sampling}});
   return Json::Object({{"name", "bloomery"},
                        {"version", BLOOMERY_VERSION},
                        {"plugin", model.plugin},
@@ -58,7 +73,12 @@ Json EngineJson(const Seat& seat) {
                                                {"n_experts", model.experts},
                                                {"n_experts_used", model.experts_used},
                                                {"ctx_train", model.context_trained}})},
-                       {"kernels", seat.kernels}});
+                       {"context", Json::Object({{"slot", seat.engine->limits().slot_context},
+                                                 {"trained", model.context_trained},
+                                                 {"asked", settings.context}})},
+                       {"chat", std::move(chat)},
+                       {"kernels", seat.kernels},
+                       {"inexact_operators", StringsJson(seat.inexact_operators)}});
 }
 
 Json SlotJson(const engine::SlotInfo& slot) {
@@ -150,27 +170,30 @@ void HandleProps(const RouteContext& context) {
   const text::SpecialIds& special = seat.tokenizer->special_ids();
   Json defaults = Json::Object({{"params", GenerationSettings(DefaultRequest(settings), {})},
                                 {"n_ctx", limits.slot_context}});
-  ReplyJson(context,
-            Json::Object({{"default_generation_settings", std::move(defaults)},
-                          {"total_slots", limits.slots},
-                          {"model_alias", ModelId(context)},
-                          {"model_name", seat.model.name},
-                          {"model_ftype", seat.model.ftype},
-                          {"model_path", seat.model.path},
-                          {"modalities",
-                           Json::Object({{"vision", false}, {"video", false}, {"audio", false}})},
-                          {"endpoint_slots", settings.slots_route},
-                          {"endpoint_props", settings.props_writable},
-                          {"endpoint_metrics", false},
-                          {"ui", false},
-                          {"chat_template", seat.chat_template->source()},
-                          {"chat_template_caps", CapsJson(seat.chat_template->caps())},
-                          {"bos_token", seat.tokenizer->SpecialPiece(special.bos)},
-                          {"eos_token", seat.tokenizer->SpecialPiece(special.eos)},
-                          {"build_info", BuildName()},
-                          {"is_sleeping", false},
-                          {"cors_proxy_enabled", false},
-                          {"engine", EngineJson(seat)}}));
+  Json props = Json::Object(
+      {{"default_generation_settings", std::move(defaults)},
+       {"total_slots", limits.slots},
+       {"model_alias", ModelId(context)},
+       {"model_name", seat.model.name},
+       {"model_ftype", seat.model.ftype},
+       {"model_path", seat.model.path},
+       {"modalities", Json::Object({{"vision", false}, {"video", false}, {"audio", false}})},
+       {"endpoint_slots", settings.slots_route},
+       {"endpoint_props", settings.props_writable},
+       {"endpoint_metrics", false},
+       {"ui", false},
+       {"chat_template", seat.chat_template->source()},
+       {"chat_template_caps", CapsJson(seat.chat_template->caps())},
+       {"bos_token", seat.tokenizer->SpecialPiece(special.bos)},
+       {"eos_token", seat.tokenizer->SpecialPiece(special.eos)},
+       {"build_info", BuildName()},
+       {"is_sleeping", false},
+       {"cors_proxy_enabled", false},
+       {"engine", EngineJson(seat, settings)}});
+  if (const std::string& tools = seat.chat_template->tool_use_source(); !tools.empty()) {
+    props.Set("chat_template_tool_use", tools);
+  }
+  ReplyJson(context, props);
 }
 
 void HandleSetProps(const RouteContext& context) {

@@ -28,11 +28,21 @@ struct ModelInfo {
   int64_t experts_used = 0;
 };
 
+// How the model is talked to, as its plugin says; what the marks and ids of it concern is in the
+// tokenizer and the template already.
+struct ChatInfo {
+  std::vector<std::string> stop_texts;  // end every answer beside the request's own
+  std::string tool_syntax;              // "" where the plugin names none
+  Json recommended_sampling;            // an object; the defaults stay llama-server's
+};
+
 struct Seat {
   ModelInfo model;
   engine::Engine* engine = nullptr;
   const text::Tokenizer* tokenizer = nullptr;
   const chat::ChatTemplate* chat_template = nullptr;
+  ChatInfo chat;
+  std::vector<std::string> inexact_operators;  // row-stable and band kernels: "op/1 (band)"
   Json
       kernels;  // what runs, and which promises do not hold, for /props; null when there is nothing
 };

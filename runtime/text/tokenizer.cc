@@ -89,7 +89,7 @@ struct Tokenizer::State {
   void MapBytes(const SpellingIndex& spellings);
   void AddSpecialTokens();
   void ResolveIds(const VocabularyData& data);
-  void CollectEog();
+  void CollectEog(const std::vector<TokenId>& stop_ids);
 
   bool IsSpecial(TokenId id) const {
     const TokenType type = types[static_cast<size_t>(id)];
@@ -135,7 +135,7 @@ Tokenizer::State::State(const VocabularyData& data) {
   MapBytes(spellings);
   AddSpecialTokens();
   ResolveIds(data);
-  CollectEog();
+  CollectEog(data.stop_ids);
 }
 
 void Tokenizer::State::CheckSizes(const VocabularyData& data) const {
@@ -293,7 +293,15 @@ void Tokenizer::State::ResolveIds(const VocabularyData& data) {
   if (add_eos && ids.eos == kNoToken) Refuse("add_eos_token", "true, but eos_token_id is missing");
 }
 
-void Tokenizer::State::CollectEog() {
+void Tokenizer::State::CollectEog(const std::vector<TokenId>& stop_ids) {
+  for (const TokenId id : stop_ids) {
+    if (id < 0 || static_cast<size_t>(id) >= pieces.size()) {
+      throw Error(ErrorKind::kBadModel, "the plugin's stop id " + std::to_string(id) +
+                                            " is outside the vocabulary of " +
+                                            std::to_string(pieces.size()) + " tokens");
+    }
+    eog.push_back(id);
+  }
   for (const TokenId id :
        {ids.eos, ids.eot, ids.eom, ids.fim_pad, ids.fim_repo, ids.fim_separator}) {
     if (id != kNoToken) eog.push_back(id);

@@ -60,6 +60,8 @@ struct VocabularyData {
   std::vector<std::string> merges;   // "left right", lowest rank first
   SpecialIds ids;
 
+  std::vector<TokenId> stop_ids;  // end of generation, beside what the vocabulary itself says
+
   // Unset: what the pre-tokenizer's row says.
   std::optional<bool> add_bos, add_eos, ignore_merges;
 };

@@ -19,8 +19,6 @@ constexpr std::string_view kChatMl =
     "{%- endfor %}\n"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}\n";
 
-constexpr std::string_view kOpenTag = "<think>";
-constexpr std::string_view kCloseTag = "</think>";
 constexpr std::string_view kSpace = " \t\r\n";
 
 bool IsText(const Value& value, std::string_view text) {
@@ -127,14 +125,21 @@ bool IsInput(const RenderedPrompt& prompt, size_t begin, size_t end) {
                      [&](const jinja::Span& span) { return span.begin < end && span.end > begin; });
 }
 
-bool EndsInOpenTag(const RenderedPrompt& prompt) {
+bool EndsInOpenTag(const RenderedPrompt& prompt, const std::string& open) {
   const std::string_view kept = TrimRight(prompt.text);
-  return kept.ends_with(kOpenTag) && !IsInput(prompt, kept.size() - kOpenTag.size(), kept.size());
+  return !open.empty() && kept.ends_with(open) &&
+         !IsInput(prompt, kept.size() - open.size(), kept.size());
 }
 
 // What a continued message adds behind the generation prompt.
-void AppendContinuation(RenderedPrompt& prompt, const Value& message, Continue how) {
-  const Value reasoning = message.Get("reasoning_content");
+void AppendContinuation(RenderedPrompt& prompt, const Value& message, Continue how,
+                        const ReasoningMarks& marks) {
+  if (how == Continue::kReasoning && marks.open.empty()) {
+    throw Error(ErrorKind::kBadRequest,
+                "Field 'continue_final_message': this model has no marks for reasoning");
+  }
+  // A model without marks has nothing to write reasoning in.
+  const Value reasoning = marks.open.empty() ? Value() : message.Get("reasoning_content");
   Value content = message.Get("content");
   if (content.is_list()) {
     content = JoinParts(content);
@@ -144,10 +149,10 @@ void AppendContinuation(RenderedPrompt& prompt, const Value& message, Continue h
   // Reasoning alone is continued inside its span.
   const bool inside =
       how == Continue::kReasoning || (has_reasoning && !has_content && how == Continue::kAuto);
-  const bool open = EndsInOpenTag(prompt);
+  const bool open = EndsInOpenTag(prompt, marks.open);
   if (has_reasoning || inside) {
     if (!open) {
-      Append(prompt, std::string(kOpenTag) + "\n", false);
+      Append(prompt, marks.open + "\n", false);
     }
     Append(prompt,
            has_reasoning ? std::string_view(reasoning.AsText().bytes()) : std::string_view(), true);
@@ -157,7 +162,7 @@ void AppendContinuation(RenderedPrompt& prompt, const Value& message, Continue h
     }
   }
   if (open || has_reasoning) {
-    Append(prompt, "\n" + std::string(kCloseTag) + "\n\n", false);
+    Append(prompt, "\n" + marks.close + "\n\n", false);
   }
   Append(prompt, has_content ? std::string_view(content.AsText().bytes()) : std::string_view(),
          true);
@@ -267,9 +272,9 @@ RenderedPrompt ChatTemplate::Render(const ChatRequest& request, int64_t now_s) c
   if (source_.adds_eos && !eos.empty() && prompt.text.ends_with(eos)) {
     DropBack(prompt, eos.size());
   }
-  prompt.starts_in_reasoning = EndsInOpenTag(prompt);
+  prompt.starts_in_reasoning = EndsInOpenTag(prompt, source_.marks.open);
   if (continues) {
-    AppendContinuation(prompt, given.back(), request.continue_final);
+    AppendContinuation(prompt, given.back(), request.continue_final, source_.marks);
   }
   return prompt;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/json.h"
+#include "runtime/text/chat/reasoning.h"
 #include "runtime/text/jinja/template.h"
 
 namespace bloomery::chat {
@@ -51,13 +52,14 @@ struct TemplateCaps {
   bool supports_typed_content = false;
   bool supports_object_arguments = false;
   bool supports_preserve_reasoning = false;
+  bool supports_reasoning_effort = false;
   bool supports_enable_thinking = false;
 };
 
 struct RenderedPrompt {
   std::string text;
   std::vector<jinja::Span> input_spans;  // see jinja::RenderResult
-  bool starts_in_reasoning = false;      // the prompt ends inside an open <think>
+  bool starts_in_reasoning = false;      // the prompt ends inside an open span of reasoning
 };
 
 class ChatTemplate {
@@ -69,6 +71,7 @@ class ChatTemplate {
     std::string eos_text;
     bool adds_bos = false;  // the tokenizer adds BOS itself, so a leading BOS text is dropped
     bool adds_eos = false;  // likewise for a trailing EOS
+    ReasoningMarks marks;   // of the model
   };
 
   // Parses, test-renders and probes. Throws Error(kBadModel) when the template does not parse, or
@@ -81,6 +84,9 @@ class ChatTemplate {
 
   const TemplateCaps& caps() const { return caps_; }
   const std::string& source() const { return main_.source(); }
+  const ReasoningMarks& marks() const { return source_.marks; }
+  // The template of requests with tools; "" where they have no other.
+  const std::string& tool_use_source() const { return source_.tool_use; }
   bool is_fallback() const { return fallback_; }  // the file had no template
 
  private:

@@ -1,14 +1,13 @@
 #include "runtime/text/chat/reasoning.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/error.h"
 
 namespace bloomery::chat {
 namespace {
 
-constexpr std::string_view kOpen = "<think>";
-constexpr std::string_view kClose = "</think>";
 constexpr std::string_view kToolCall = "<tool_call>";
 constexpr std::string_view kSpace = " \t\r\n";
 
@@ -38,9 +37,10 @@ ReasoningFormat ParseReasoningFormat(std::string_view name) {
                                           "' is not one of none, auto, deepseek, deepseek-legacy");
 }
 
-ReasoningSplitter::ReasoningSplitter(ReasoningFormat format, bool starts_in_reasoning,
-                                     bool tool_call_ends_span)
-    : format_(format),
+ReasoningSplitter::ReasoningSplitter(ReasoningFormat format, ReasoningMarks marks,
+                                     bool starts_in_reasoning, bool tool_call_ends_span)
+    : format_(marks.open.empty() ? ReasoningFormat::kNone : format),
+      marks_(std::move(marks)),
       state_(starts_in_reasoning ? State::kReasoning : State::kStart),
       tool_call_ends_span_(tool_call_ends_span) {}
 
@@ -86,11 +86,11 @@ void ReasoningSplitter::Step(bool ended, ReasoningDelta& out) {
 void ReasoningSplitter::StepStart(bool ended, ReasoningDelta& out) {
   const size_t begin = std::min(held_.find_first_not_of(kSpace), held_.size());
   const std::string_view rest = std::string_view(held_).substr(begin);
-  if (rest.starts_with(kOpen)) {
-    held_.erase(0, begin + kOpen.size());
+  if (rest.starts_with(marks_.open)) {
+    held_.erase(0, begin + marks_.open.size());
     state_ = State::kReasoning;
     trim_front_ = true;
-  } else if (!kOpen.starts_with(rest)) {
+  } else if (!marks_.open.starts_with(rest)) {
     state_ = State::kContent;
   } else if (ended) {
     EmitContent(held_, out);
@@ -99,19 +99,19 @@ void ReasoningSplitter::StepStart(bool ended, ReasoningDelta& out) {
 }
 
 void ReasoningSplitter::StepReasoning(bool ended, ReasoningDelta& out) {
-  const size_t close = held_.find(kClose);
+  const size_t close = held_.find(marks_.close);
   const size_t call = tool_call_ends_span_ ? held_.find(kToolCall) : std::string::npos;
   const size_t end = std::min(close, call);
   if (end != std::string::npos) {
     EmitReasoning(std::string_view(held_).substr(0, end), out);
     space_.clear();
-    held_.erase(0, end + (close < call ? kClose.size() : 0));
+    held_.erase(0, end + (close < call ? marks_.close.size() : 0));
     state_ = State::kAfterSpan;
     return;
   }
   size_t keep = 0;
   if (!ended) {
-    keep = PartialEnd(held_, kClose);
+    keep = PartialEnd(held_, marks_.close);
     keep = std::max(keep, tool_call_ends_span_ ? PartialEnd(held_, kToolCall) : 0);
   }
   EmitReasoning(std::string_view(held_).substr(0, held_.size() - keep), out);

@@ -17,6 +17,13 @@ enum class ReasoningFormat {
 // "none", "auto", "deepseek", "deepseek-legacy"; anything else throws Error(kBadRequest).
 ReasoningFormat ParseReasoningFormat(std::string_view name);
 
+// What opens and closes a span of reasoning; both empty: the model writes none, and everything is
+// content.
+struct ReasoningMarks {
+  std::string open;
+  std::string close;
+};
+
 struct ReasoningDelta {
   std::string reasoning;
   std::string content;
@@ -26,7 +33,8 @@ class ReasoningSplitter {
  public:
   // `starts_in_reasoning`: RenderedPrompt::starts_in_reasoning. `tool_call_ends_span`: a
   // <tool_call> closes an open span, for templates that open it in the prompt.
-  ReasoningSplitter(ReasoningFormat format, bool starts_in_reasoning, bool tool_call_ends_span);
+  ReasoningSplitter(ReasoningFormat format, ReasoningMarks marks, bool starts_in_reasoning,
+                    bool tool_call_ends_span);
 
   // What `text` (any piece of the answer) decides. Text that may become a tag is held back.
   ReasoningDelta Push(std::string_view text);
@@ -42,6 +50,7 @@ class ReasoningSplitter {
   void EmitContent(std::string_view text, ReasoningDelta& out) const;
 
   ReasoningFormat format_;
+  ReasoningMarks marks_;
   State state_;
   bool tool_call_ends_span_;
   std::string held_;

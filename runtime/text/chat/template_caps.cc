@@ -145,6 +145,14 @@ TemplateCaps ProbeCaps(const jinja::Template& main, const jinja::Template& tool_
                                           {"drop_thinking", false},
                                           {"truncate_history_thinking", false}}));
   caps.supports_preserve_reasoning = Holds(kept, "needle-thought");
+  const auto effort = [&](std::string_view level) {
+    return prober.Try(main, {user},
+                      {{Value::Trusted("reasoning_effort"), Value::Trusted(level)},
+                       {Value::Trusted("reasoning_strength"), Value::Trusted(level)}});
+  };
+  const auto low = effort("low");
+  const auto high = effort("high");
+  caps.supports_reasoning_effort = low && high && *low != *high;
   ProbeTools(prober, tool_use, user, caps);
   return caps;
 }

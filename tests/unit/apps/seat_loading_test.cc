@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/model/gguf.h"
 #include "tests/support/refusal.h"
 
 namespace bloomery::apps {
@@ -27,6 +28,68 @@ TEST(SlotContext, IsWhatWasAskedForAndNeverMoreThanTheTrainedOne) {
   EXPECT_EQ(SlotContext(4097, 4096), 4096);
   EXPECT_EQ(SlotContext(4097, 0), 4097);
   EXPECT_THAT(test::RefusalOf([] { SlotContext(0, 0); }).message, HasSubstr("--ctx-size"));
+}
+
+TEST(ChatSurface, ThePluginsPreTokenizerFillsWhatTheFileLeavesOpenAndNothingElse) {
+  plugin::ChatSurface chat;
+  chat.pre_tokenizer = "qwen2";
+  chat.stop_ids = {3};
+  for (const char* open : {"", "default"}) {
+    text::VocabularyData vocabulary;
+    vocabulary.pre = open;
+    ApplyChatSurface(chat, vocabulary);
+    EXPECT_EQ(vocabulary.pre, "qwen2");
+    EXPECT_EQ(vocabulary.stop_ids, std::vector<text::TokenId>{3});
+  }
+  text::VocabularyData vocabulary;
+  vocabulary.pre = "llama-bpe";
+  ApplyChatSurface(chat, vocabulary);
+  EXPECT_EQ(vocabulary.pre, "llama-bpe");
+  vocabulary.pre = "";
+  ApplyChatSurface({}, vocabulary);
+  EXPECT_EQ(vocabulary.pre, "");
+}
+
+TEST(ChatSurface, ThePluginsStopIdsEndAnAnswerAndOneOutsideTheVocabularyIsRefused) {
+  text::VocabularyData vocabulary =
+      text::ReadVocabulary(model::OpenGguf(RealFileSystem(), kMini).metadata());
+  ASSERT_FALSE(text::Tokenizer(vocabulary).IsEog(5));
+  plugin::ChatSurface chat;
+  chat.stop_ids = {5};
+  ApplyChatSurface(chat, vocabulary);
+  EXPECT_TRUE(text::Tokenizer(vocabulary).IsEog(5));
+  chat.stop_ids = {1 << 30};
+  ApplyChatSurface(chat, vocabulary);
+  const test::Refusal refusal = test::RefusalOf([&] { text::Tokenizer{vocabulary}; });
+  EXPECT_EQ(refusal.kind, ErrorKind::kBadModel);
+  EXPECT_THAT(refusal.message, HasSubstr("the plugin's stop id 1073741824"));
+}
+
+TEST(InexactOperators, AreNamedByTheirWeakestKernel) {
+  plugin::Description description;
+  const auto add = [&](const char* name, std::vector<bl_numeric_class> classes) {
+    plugin::Operator& op = description.operators.emplace_back();
+    op.name = name;
+    op.version = 2;
+    for (const bl_numeric_class c : classes) op.kernels.emplace_back().numeric_class = c;
+  };
+  add("p.exact", {BL_EXACT});
+  add("p.band", {BL_EXACT, BL_BAND, BL_ROW_STABLE});
+  add("p.rows", {BL_ROW_STABLE});
+  EXPECT_THAT(InexactOperators(description),
+              testing::ElementsAre("p.band/2 (band)", "p.rows/2 (row-stable)"));
+}
+
+TEST(ServedModel, HonoursThePluginsChatSurface) {
+  serve::ServeSettings settings = Settings();
+  settings.context = 64;
+  const ServedModel model(settings, kMini, "", "");
+  const serve::Seat& seat = model.seat();
+  EXPECT_EQ(seat.chat_template->marks().open, "<think>");
+  EXPECT_EQ(seat.chat_template->marks().close, "</think>");
+  EXPECT_EQ(seat.chat.tool_syntax, "hermes");
+  EXPECT_THAT(seat.chat.recommended_sampling.Text(), HasSubstr("\"top_k\":20"));
+  EXPECT_TRUE(seat.inexact_operators.empty());
 }
 
 TEST(ServedModel, ALargeContextIsCappedAtTheTrainedOneInEverySlot) {

@@ -95,6 +95,33 @@ TEST_F(RoutesTest, PropsShowSlotsContextSeedAndTemplate) {
   EXPECT_FALSE(props["modalities"]["vision"].GetBool());
 }
 
+TEST_F(RoutesTest, PropsShowWhatThePluginSaysAndWhatIsNotExact) {
+  seat_.chat.tool_syntax = "dsml";
+  seat_.chat.stop_texts = {"<end>"};
+  seat_.inexact_operators = {"p.scale/1 (band)"};
+  settings_.stop = {"mine"};
+  Start();
+  const auto props = GetJson("/props");
+  const auto& engine = props["engine"];
+  EXPECT_EQ(TextOf(engine["chat"], "tool_syntax"), "dsml");
+  EXPECT_EQ(TextOf(engine["chat"], "template"), "file");
+  EXPECT_EQ(TextOf(engine["chat"]["reasoning_marks"], "open"), "<think>");
+  EXPECT_STREQ(engine["chat"]["stop_texts"][0].GetString(), "<end>");
+  EXPECT_STREQ(engine["inexact_operators"][0].GetString(), "p.scale/1 (band)");
+  EXPECT_EQ(engine["context"]["slot"].GetInt(), 128);
+  EXPECT_EQ(engine["context"]["trained"].GetInt(), 4096);
+  EXPECT_TRUE(props["chat_template_caps"]["supports_reasoning_effort"].IsBool());
+}
+
+TEST_F(RoutesTest, ThePluginsStopTextsEndEveryAnswer) {
+  seat_.chat.stop_texts = {" Japan"};
+  Start();
+  const auto answer =
+      PostJson("/completion", R"({"prompt": "x", "temperature": 0, "stop": ["never"]})");
+  EXPECT_EQ(TextOf(answer, "content"), "The capital of");
+  EXPECT_EQ(TextOf(answer, "stopping_word"), " Japan");
+}
+
 TEST_F(RoutesTest, SettingPropsNeedsItsFlag) {
   Start();
   EXPECT_THAT(ErrorOf(Post("/props", "{}"), 501, "not_supported_error"), HasSubstr("--props"));

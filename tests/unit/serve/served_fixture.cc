@@ -44,6 +44,7 @@ void ServedTest::FinishLoading() {
   chat::ChatTemplate::Source source;
   source.main = template_.empty() ? model_template_ : template_;
   source.eos_text = "<|im_end|>";
+  source.marks = {"<think>", "</think>"};
   chat_template_ = std::make_unique<chat::ChatTemplate>(chat::ChatTemplate::Make(source));
   engine_ = std::make_unique<engine::Engine>(*runner_, *tokenizer_);
   seat_.model.name = "mini.gguf";

@@ -50,6 +50,7 @@ class ServedTest : public ::testing::Test {
 
   int port() const { return server_->port(); }
 
+  Seat seat_;  // a test may fill what concerns it before Start
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<Server> server_;
@@ -59,7 +60,6 @@ class ServedTest : public ::testing::Test {
   std::string model_template_;
   std::unique_ptr<engine::FakeRunner> runner_;
   std::unique_ptr<chat::ChatTemplate> chat_template_;
-  Seat seat_;
 };
 
 // A member of an object as a string, or "" when it is absent or no string.

@@ -33,6 +33,7 @@ ChatTemplate Make(std::string source, std::string bos = "<s>", bool adds_bos = f
   made.bos_text = std::move(bos);
   made.eos_text = "</s>";
   made.adds_bos = adds_bos;
+  made.marks = {"<think>", "</think>"};
   return ChatTemplate::Make(std::move(made));
 }
 

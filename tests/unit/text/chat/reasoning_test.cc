@@ -9,6 +9,8 @@
 namespace bloomery::chat {
 namespace {
 
+const ReasoningMarks kThink{"<think>", "</think>"};
+
 struct Case {
   const char* name;
   bool starts_inside;
@@ -49,7 +51,7 @@ const Case kCases[] = {
 
 // Both texts after pushing pieces of `size` bytes.
 std::pair<std::string, std::string> Split(ReasoningFormat format, const Case& c, size_t size) {
-  ReasoningSplitter splitter(format, c.starts_inside, c.call_ends);
+  ReasoningSplitter splitter(format, kThink, c.starts_inside, c.call_ends);
   std::string reasoning;
   std::string content;
   const auto add = [&](const ReasoningDelta& delta) {
@@ -91,12 +93,23 @@ TEST(ReasoningSplitter, LegacyGivesBoth) {
 }
 
 TEST(ReasoningSplitter, HoldsOnlyWhatMayBecomeATag) {
-  ReasoningSplitter splitter(ReasoningFormat::kDeepseek, true, false);
+  ReasoningSplitter splitter(ReasoningFormat::kDeepseek, kThink, true, false);
   EXPECT_EQ(splitter.Push("abc").reasoning, "abc");
   EXPECT_EQ(splitter.Push("d</th").reasoning, "d");
   EXPECT_EQ(splitter.Push("e").reasoning, "</the");
   EXPECT_EQ(splitter.Push("</think>x").content, "x");
   EXPECT_EQ(splitter.Push("</think>").content, "</think>");
+}
+
+TEST(ReasoningSplitter, TheMarksAreTheModelsOwn) {
+  ReasoningSplitter splitter(ReasoningFormat::kDeepseek, {"[R]", "[/R]"}, false, false);
+  EXPECT_EQ(splitter.Push("[R]why[/").reasoning, "why");
+  EXPECT_EQ(splitter.Push("R]<think>so").content, "<think>so");
+}
+
+TEST(ReasoningSplitter, WithoutMarksEverythingIsContent) {
+  ReasoningSplitter splitter(ReasoningFormat::kDeepseek, {}, false, false);
+  EXPECT_EQ(splitter.Push("<think>a</think>b").content, "<think>a</think>b");
 }
 
 TEST(ReasoningFormats, AreReadByNameAndUnknownOnesRefused) {

@@ -1,0 +1,82 @@
+#include "runtime/apps/text_extension.h"
+
+#include <algorithm>
+#include <ctime>
+#include <new>
+#include <span>
+
+#include "runtime/base/error.h"
+#include "runtime/base/json.h"
+
+namespace bloomery::apps {
+namespace {
+
+bl_status StatusOf(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kNoMemory:
+      return BL_NO_MEMORY;
+    case ErrorKind::kInternal:
+      return BL_INTERNAL;
+    default:
+      return BL_REFUSED;
+  }
+}
+
+// Runs `make` and gives its items to the caller's buffer: as many as fit, and how many there are.
+template <class Make, class Item>
+bl_status Give(Make make, Item* out, uint64_t capacity, uint64_t* needed) {
+  if (needed == nullptr || (out == nullptr && capacity > 0)) return BL_REFUSED;
+  try {
+    const auto items = make();
+    *needed = items.size();
+    std::copy_n(items.begin(), std::min<uint64_t>(capacity, items.size()), out);
+    return BL_OK;
+  } catch (const Error& error) {
+    return StatusOf(error.kind());
+  } catch (const std::bad_alloc&) {
+    return BL_NO_MEMORY;
+  } catch (...) {
+    return BL_INTERNAL;
+  }
+}
+
+}  // namespace
+
+TextExtension::TextExtension(const text::Tokenizer& tokenizer,
+                             const chat::ChatTemplate& chat_template)
+    : tokenizer_(tokenizer), template_(chat_template) {
+  table_.size = sizeof(table_);
+  table_.self = this;
+  table_.tokenise = [](void* self, bl_str text, int32_t parse_special, int32_t* ids,
+                       uint64_t capacity, uint64_t* needed) noexcept -> bl_status {
+    if (text.data == nullptr && text.bytes > 0) return BL_REFUSED;
+    const auto& here = *static_cast<const TextExtension*>(self);
+    const auto make = [&] {
+      return here.tokenizer_.Tokenise({text.data, static_cast<size_t>(text.bytes)},
+                                      {.parse_special = parse_special != 0});
+    };
+    return Give(make, ids, capacity, needed);
+  };
+  table_.detokenise = [](void* self, const int32_t* ids, uint64_t n, char* out, uint64_t capacity,
+                         uint64_t* needed) noexcept -> bl_status {
+    if (ids == nullptr && n > 0) return BL_REFUSED;
+    const auto& here = *static_cast<const TextExtension*>(self);
+    const auto make = [&] {
+      return here.tokenizer_.Detokenise({ids, static_cast<size_t>(n)}, text::SpecialText::kShown);
+    };
+    return Give(make, out, capacity, needed);
+  };
+  table_.render = [](void* self, const char* request_json, char* out, uint64_t capacity,
+                     uint64_t* needed) noexcept -> bl_status {
+    if (request_json == nullptr) return BL_REFUSED;
+    const auto& here = *static_cast<const TextExtension*>(self);
+    const auto make = [&] {
+      const auto body = ParseJson(request_json, "chat request");
+      const chat::ChatRequest request = chat::ParseChatRequest(body);
+      return here.template_.Render(request, static_cast<int64_t>(std::time(nullptr))).text;
+    };
+    return Give(make, out, capacity, needed);
+  };
+}
+
+}  // namespace bloomery::apps
