@@ -21,7 +21,7 @@ std::string SchemeOf(const rapidjson::Value& part) {
   if (!url->IsString()) return "";
   const std::string_view text = StringOf(*url);
   const size_t colon = text.find(':');
-  if (colon == std::string_view::npos || colon > 16) return "";
+  if (colon > 16) return "";  // none, or too long for a scheme
   return " (a URL with scheme '" + Printable(text.substr(0, colon)) + "')";
 }
 
