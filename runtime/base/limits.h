@@ -19,7 +19,8 @@ inline constexpr size_t kManifestBytesMax = 64u << 10;
 inline constexpr size_t kPluginArchitecturesMax = 64;
 inline constexpr size_t kPluginTextBytesMax = 256;  // names, patterns and keys of a plugin
 inline constexpr size_t kPluginFolderEntriesMax = 1024;
-inline constexpr uint32_t kPluginStopsMax = 32;  // stop texts and ids each; families name up to five
+inline constexpr uint32_t kPluginStopsMax =
+    32;  // stop texts and ids each; families name up to five
 inline constexpr uint64_t kPluginHostBytesMax = 256ull
                                                 << 20;  // what one instance may take from the host
 inline constexpr uint64_t kPluginReadBytesMax = 1u << 20;  // one read_small call (sdk model.h)
