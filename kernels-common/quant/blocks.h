@@ -1,5 +1,5 @@
-// What the files of the format table share: readers of block bytes, and the unpack functions they
-// bring. Internal.
+// What the files of the format table share: readers of block bytes, the scale of formats without
+// mins, and the unpack functions they bring. Internal.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,15 @@ inline std::uint16_t WordAt(const std::byte* p) {
   return static_cast<std::uint16_t>(ByteAt(p, 0) | (ByteAt(p, 1) << 8));
 }
 inline float HalfAt(const std::byte* p) { return HalfToFloat(WordAt(p)); }
+
+// The scale of a format without mins.
+inline void NoMins(float d, IntegerBlock* out) {
+  out->d = d;
+  out->m = 0.0F;
+  for (std::int16_t& min : out->mins) {
+    min = 0;
+  }
+}
 
 using UnpackFunction = void(const std::byte* block, IntegerBlock* out);
 

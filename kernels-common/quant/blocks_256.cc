@@ -4,14 +4,6 @@
 namespace bloomery::kernels {
 namespace {
 
-void NoMins(float d, IntegerBlock* out) {
-  out->d = d;
-  out->m = 0.0F;
-  for (std::int16_t& min : out->mins) {
-    min = 0;
-  }
-}
-
 // Twelve bytes of eight 6-bit scales and mins. Entries 0-3 are the low six bits of bytes 0-3 and
 // 4-7; entries 4-7 have their low four bits in bytes 8-11 and their high two on top of the others.
 void SixBitScalesAndMins(const std::byte* packed, IntegerBlock* out) {

@@ -8,14 +8,6 @@
 namespace bloomery::kernels {
 namespace {
 
-void NoMins(float d, IntegerBlock* out) {
-  out->d = d;
-  out->m = 0.0F;
-  for (std::int16_t& min : out->mins) {
-    min = 0;
-  }
-}
-
 std::int16_t Odd(unsigned s) { return static_cast<std::int16_t>(2 * s + 1); }
 
 unsigned NibbleAt(const std::byte* bytes, std::size_t i) {

@@ -119,86 +119,13 @@ bool EncodeQ6(const Scaled& block, std::byte* out) {
 
 // ---- Q4_K and Q5_K: d * s * q - dmin * n, eight sub-blocks of 32.
 
-constexpr std::size_t kSub4 = 32;
+constexpr std::size_t kSub4 = kLineValues;
 constexpr std::size_t kSubs4 = kBlock / kSub4;
 constexpr float kMostScale = 63.0F;
 
-struct Line {  // x = scale*q - min, both not negative
-  float scale;
-  float min;
-};
-
-// With q the nearest code to (x + min)/scale; sw and sx do not depend on q.
-struct LineSums {
-  double q, qq, xq, w, x;
-  double Error(double a, double b) const {
-    return a * (a * qq - 2.0 * (b * q + xq)) + b * (b * w + 2.0 * x);
-  }
-};
-
+// Named here, so that each file of quantisers has the search compiled by its own flags.
 template <int kMost>
-LineSums LineSumsAt(const float* x, const float* w, float inverse, float min) {
-  float sq[kSearchLanes] = {};
-  float sqq[kSearchLanes] = {};
-  float sxq[kSearchLanes] = {};
-  float sw[kSearchLanes] = {};
-  float sx[kSearchLanes] = {};
-  for (std::size_t i = 0; i < kSub4; i += kSearchLanes) {
-    for (std::size_t lane = 0; lane < kSearchLanes; ++lane) {
-      const float value = x[i + lane];
-      const float weight = w[i + lane];
-      const float q = WholeLevels<0, kMost>::Nearest((value + min) * inverse);
-      sq[lane] += weight * q;
-      sqq[lane] += weight * q * q;
-      sxq[lane] += weight * q * value;
-      sw[lane] += weight;
-      sx[lane] += weight * value;
-    }
-  }
-  return {static_cast<double>(SumLanes(sq)), static_cast<double>(SumLanes(sqq)),
-          static_cast<double>(SumLanes(sxq)), static_cast<double>(SumLanes(sw)),
-          static_cast<double>(SumLanes(sx))};
-}
-
-// The line of least squares of `sums`, held to what the format can say.
-Line Solve(const LineSums& sums, const Line& otherwise) {
-  const double det = sums.qq * sums.w - sums.q * sums.q;
-  double a = det > 0.0 ? (sums.w * sums.xq - sums.q * sums.x) / det : 0.0;
-  double b = det > 0.0 ? (sums.q * sums.xq - sums.qq * sums.x) / det : 0.0;
-  if (b < 0.0 || det <= 0.0) {
-    a = sums.qq > 0.0 ? sums.xq / sums.qq : 0.0;
-    b = 0.0;
-  }
-  return a > 0.0 ? Line{static_cast<float>(a), static_cast<float>(b)} : otherwise;
-}
-
-// The best line of one sub-block alone: the range stretched and shrunk, each refitted.
-template <int kMost>
-Line SearchLine(const float* x, const float* w) {
-  const float low = std::min(*std::min_element(x, x + kSub4), 0.0F);
-  const float range = *std::max_element(x, x + kSub4) - low;
-  if (range < kSmallestBlock) {
-    return {0.0F, -low};
-  }
-  Line best = {range / static_cast<float>(kMost), -low};
-  double best_error = LineSumsAt<kMost>(x, w, 1.0F / best.scale, best.min)
-                          .Error(static_cast<double>(best.scale), static_cast<double>(best.min));
-  const auto consider = [&](float inverse, float min) {
-    const LineSums codes = LineSumsAt<kMost>(x, w, inverse, min);
-    const Line line = Solve(codes, best);
-    const double error =
-        codes.Error(static_cast<double>(line.scale), static_cast<double>(line.min));
-    if (error < best_error) {
-      best_error = error;
-      best = line;
-    }
-  };
-  for (const float more : {0.0F, -2.0F, -1.5F, -1.0F, -0.5F, 0.5F, 1.0F}) {
-    consider((static_cast<float>(kMost) + more) / range, -low);
-  }
-  consider(1.0F / best.scale, best.min);
-  return best;
-}
+struct LevelsQ4 : LineLevels<kMost, false> {};
 
 struct FitQ4 {
   std::uint16_t half_d;
@@ -225,8 +152,8 @@ void FitSub(const Scaled& block, std::size_t j, const Line& wanted, FitQ4* fit) 
     const float n = std::clamp(min_middle + near[1], 0.0F, kMostScale);
     const float a = fit->d * s;
     const float b = fit->m * n;
-    const LineSums sums =
-        LineSumsAt<kMost>(block.x + kSub4 * j, block.w + kSub4 * j, a > 0.0F ? 1.0F / a : 0.0F, b);
+    const LineSums sums = LineSumsAt<LevelsQ4<kMost>>(block.x + kSub4 * j, block.w + kSub4 * j,
+                                                      a > 0.0F ? 1.0F / a : 0.0F, b);
     const double error = sums.Error(static_cast<double>(a), static_cast<double>(b));
     if (error < best) {
       best = error;
@@ -260,7 +187,7 @@ Line RefitQ4(const FitQ4& fit) {
     all.xq += s * fit.sums[j].xq;
     all.x += n * fit.sums[j].x;
   }
-  return Solve(all, {fit.d, fit.m});
+  return Solve<false>(all, {fit.d, fit.m});
 }
 
 // Eight 6-bit scales and mins in twelve bytes; blocks_256.cc says how.
@@ -281,7 +208,7 @@ bool EncodeQ4(const Scaled& block, std::byte* out) {
   Line wanted[kSubs4];
   Line most = {0.0F, 0.0F};
   for (std::size_t j = 0; j < kSubs4; ++j) {
-    wanted[j] = SearchLine<kMost>(block.x + kSub4 * j, block.w + kSub4 * j);
+    wanted[j] = SearchLine<LevelsQ4<kMost>>(block.x + kSub4 * j, block.w + kSub4 * j);
     most.scale = std::max(most.scale, wanted[j].scale);
     most.min = std::max(most.min, wanted[j].min);
   }

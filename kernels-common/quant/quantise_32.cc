@@ -1,4 +1,4 @@
-// Q4_0, Q8_0, IQ4_NL and MXFP4: one scale a block of 32.
+// The types of 32-value blocks: one scale, and for Q4_1 and Q5_1 a min.
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -17,6 +17,14 @@ struct LevelsQ4 : WholeLevels<-8, 7> {
   static constexpr float kTargets[] = {-8.0F, -8.8F, -8.4F, -7.6F, -7.2F, -6.8F,
                                        -6.4F, 7.0F,  7.4F,  6.6F,  6.2F};
 };
+
+struct LevelsQ5 : WholeLevels<-16, 15> {
+  static constexpr float kTargets[] = {-16.0F, -16.8F, -16.4F, -15.6F, -15.2F, -14.8F,
+                                       -14.4F, 15.0F,  15.4F,  14.6F,  14.2F};
+};
+
+struct LinesQ4 : LineLevels<15, true> {};
+struct LinesQ5 : LineLevels<31, true> {};
 
 // Halfway points between neighbours of kIq4Values; a value on one goes to the lower level.
 std::size_t Iq4Index(float v) {
@@ -93,9 +101,21 @@ std::size_t OverBlocks(const float* values, const float* importance, std::byte* 
   return k;
 }
 
-// f16 d by search, then nibbles that `index` names for a value in units of d.
-template <class Levels, class Index>
-bool EncodeSearched(const float* values, const float* importance, std::byte* block, Index index) {
+// Codes of five bits: a word of fifth bits, bit i for element i, then the nibbles.
+template <class Index>
+void PutFiveBits(std::byte* bits, Index index) {
+  std::uint32_t high = 0;
+  for (std::size_t i = 0; i < kBlock; ++i) {
+    high |= static_cast<std::uint32_t>(index(i) >> 4U) << i;
+  }
+  std::memcpy(bits, &high, sizeof(high));
+  PutNibbles(bits + sizeof(high), [&](std::size_t i) { return index(i) & 15U; });
+}
+
+// f16 d by search, then what `put` makes of the codes that `index` names for a value in units of d.
+template <class Levels, class Index, class Put>
+bool EncodeSearched(const float* values, const float* importance, std::byte* block, Index index,
+                    Put put) {
   const ScaledBlock<kBlock> scaled(values, importance);
   const std::uint16_t half = scaled.Half(SearchScale<Levels, kBlock>(scaled.x, scaled.w));
   if (IsInfiniteHalf(half)) {
@@ -104,9 +124,33 @@ bool EncodeSearched(const float* values, const float* importance, std::byte* blo
   const float d = scaled.FromHalf(half);
   const float inverse = d == 0.0F ? 0.0F : 1.0F / d;
   PutHalfAt(block, half);
-  PutNibbles(block + 2, [&](std::size_t i) { return index(scaled.x[i] * inverse); });
+  put(block + 2, [&](std::size_t i) { return index(scaled.x[i] * inverse); });
   return true;
 }
+
+// f16 d and m by search, then the codes of what is stored.
+template <class Levels, class Put>
+bool EncodeLine(const float* values, const float* importance, std::byte* block, Put put) {
+  const ScaledBlock<kBlock> scaled(values, importance);
+  const Line line = SearchLine<Levels>(scaled.x, scaled.w);
+  const std::uint16_t half_d = scaled.Half(line.scale);
+  const std::uint16_t half_m = scaled.Half(-line.min);
+  if (IsInfiniteHalf(half_d) || IsInfiniteHalf(half_m)) {
+    return false;
+  }
+  const float d = scaled.FromHalf(half_d);
+  const float m = scaled.FromHalf(half_m);
+  const float inverse = d == 0.0F ? 0.0F : 1.0F / d;
+  PutHalfAt(block, half_d);
+  PutHalfAt(block + 2, half_m);
+  put(block + 4, [&](std::size_t i) {
+    return static_cast<std::size_t>(Levels::Nearest((scaled.x[i] - m) * inverse));
+  });
+  return true;
+}
+
+constexpr auto kPutNibbles = [](std::byte* out, auto index) { PutNibbles(out, index); };
+constexpr auto kPutFiveBits = [](std::byte* out, auto index) { PutFiveBits(out, index); };
 
 bool EncodeQ8(const float* values, const float* /*importance*/, std::byte* block) {
   const std::uint16_t half = FloatToHalf(std::fabs(values[LargestOf(values, kBlock)]) / 127.0F);
@@ -152,11 +196,39 @@ bool EncodeMxfp4(const float* values, const float* importance, std::byte* block)
 std::size_t QuantiseQ4_0(const float* values, const float* importance, std::byte* row,
                          std::size_t k) {
   const auto encode = [](const float* v, const float* w, std::byte* block) {
-    return EncodeSearched<LevelsQ4>(v, w, block, [](float unit) {
-      return static_cast<std::size_t>(LevelsQ4::Nearest(unit) + 8.0F);
-    });
+    return EncodeSearched<LevelsQ4>(
+        v, w, block,
+        [](float unit) { return static_cast<std::size_t>(LevelsQ4::Nearest(unit) + 8.0F); },
+        kPutNibbles);
   };
   return OverBlocks(values, importance, row, k, 18, encode);
+}
+
+std::size_t QuantiseQ4_1(const float* values, const float* importance, std::byte* row,
+                         std::size_t k) {
+  const auto encode = [](const float* v, const float* w, std::byte* block) {
+    return EncodeLine<LinesQ4>(v, w, block, kPutNibbles);
+  };
+  return OverBlocks(values, importance, row, k, 20, encode);
+}
+
+std::size_t QuantiseQ5_0(const float* values, const float* importance, std::byte* row,
+                         std::size_t k) {
+  const auto encode = [](const float* v, const float* w, std::byte* block) {
+    return EncodeSearched<LevelsQ5>(
+        v, w, block,
+        [](float unit) { return static_cast<std::size_t>(LevelsQ5::Nearest(unit) + 16.0F); },
+        kPutFiveBits);
+  };
+  return OverBlocks(values, importance, row, k, 22, encode);
+}
+
+std::size_t QuantiseQ5_1(const float* values, const float* importance, std::byte* row,
+                         std::size_t k) {
+  const auto encode = [](const float* v, const float* w, std::byte* block) {
+    return EncodeLine<LinesQ5>(v, w, block, kPutFiveBits);
+  };
+  return OverBlocks(values, importance, row, k, 24, encode);
 }
 
 std::size_t QuantiseQ8_0(const float* values, const float* importance, std::byte* row,
@@ -167,7 +239,7 @@ std::size_t QuantiseQ8_0(const float* values, const float* importance, std::byte
 std::size_t QuantiseIq4Nl(const float* values, const float* importance, std::byte* row,
                           std::size_t k) {
   const auto encode = [](const float* v, const float* w, std::byte* block) {
-    return EncodeSearched<LevelsIq4>(v, w, block, Iq4Index);
+    return EncodeSearched<LevelsIq4>(v, w, block, Iq4Index, kPutNibbles);
   };
   return OverBlocks(values, importance, row, k, 18, encode);
 }

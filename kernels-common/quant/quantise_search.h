@@ -1,7 +1,9 @@
-// What the quantisers share: limits, and the search for the scale of a set of levels. Sums run in
+// What the quantisers share: limits, the search for the scale of a set of levels, and that for a
+// scale and a min. Sums run in
 // eight lanes by index so that they vectorise and are the same everywhere. Internal.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -133,5 +135,95 @@ struct WholeLevels {
     return above > static_cast<float>(kHigh) ? static_cast<float>(kHigh) : above;
   }
 };
+
+// ---- Formats with a scale and a min: x = scale*q - min, q = 0..kMost, 32 values.
+
+inline constexpr std::size_t kLineValues = 32;
+
+// kFreeMin: the min may be negative, so that zero need not be in reach.
+template <int kTop, bool kFree>
+struct LineLevels : WholeLevels<0, kTop> {
+  static constexpr auto kMost = static_cast<float>(kTop);
+  static constexpr bool kFreeMin = kFree;
+};
+
+struct Line {
+  float scale;  // not negative
+  float min;
+};
+
+// With q the nearest code to (x + min)/scale; w and x do not depend on q.
+struct LineSums {
+  double q, qq, xq, w, x;
+  double Error(double a, double b) const {
+    return a * (a * qq - 2.0 * (b * q + xq)) + b * (b * w + 2.0 * x);
+  }
+};
+
+template <class Levels>
+LineSums LineSumsAt(const float* x, const float* w, float inverse, float min) {
+  float sq[kSearchLanes] = {};
+  float sqq[kSearchLanes] = {};
+  float sxq[kSearchLanes] = {};
+  float sw[kSearchLanes] = {};
+  float sx[kSearchLanes] = {};
+  for (std::size_t i = 0; i < kLineValues; i += kSearchLanes) {
+    for (std::size_t lane = 0; lane < kSearchLanes; ++lane) {
+      const float value = x[i + lane];
+      const float weight = w[i + lane];
+      const float q = Levels::Nearest((value + min) * inverse);
+      sq[lane] += weight * q;
+      sqq[lane] += weight * q * q;
+      sxq[lane] += weight * q * value;
+      sw[lane] += weight;
+      sx[lane] += weight * value;
+    }
+  }
+  return {static_cast<double>(SumLanes(sq)), static_cast<double>(SumLanes(sqq)),
+          static_cast<double>(SumLanes(sxq)), static_cast<double>(SumLanes(sw)),
+          static_cast<double>(SumLanes(sx))};
+}
+
+// The line of least squares of `sums`, held to what the format can say.
+template <bool kFreeMin>
+Line Solve(const LineSums& sums, const Line& otherwise) {
+  const double det = sums.qq * sums.w - sums.q * sums.q;
+  double a = det > 0.0 ? (sums.w * sums.xq - sums.q * sums.x) / det : 0.0;
+  double b = det > 0.0 ? (sums.q * sums.xq - sums.qq * sums.x) / det : 0.0;
+  if (!kFreeMin && (b < 0.0 || det <= 0.0)) {
+    a = sums.qq > 0.0 ? sums.xq / sums.qq : 0.0;
+    b = 0.0;
+  }
+  return a > 0.0 ? Line{static_cast<float>(a), static_cast<float>(b)} : otherwise;
+}
+
+// The best line of 32 values alone: the range stretched and shrunk, each refitted.
+template <class Levels>
+Line SearchLine(const float* x, const float* w) {
+  const float lowest = *std::min_element(x, x + kLineValues);
+  const float low = Levels::kFreeMin ? lowest : std::min(lowest, 0.0F);
+  const float range = *std::max_element(x, x + kLineValues) - low;
+  if (range < kSmallestBlock) {
+    return {0.0F, -low};
+  }
+  Line best = {range / Levels::kMost, -low};
+  double best_error = LineSumsAt<Levels>(x, w, 1.0F / best.scale, best.min)
+                          .Error(static_cast<double>(best.scale), static_cast<double>(best.min));
+  const auto consider = [&](float inverse, float min) {
+    const LineSums codes = LineSumsAt<Levels>(x, w, inverse, min);
+    const Line line = Solve<Levels::kFreeMin>(codes, best);
+    const double error =
+        codes.Error(static_cast<double>(line.scale), static_cast<double>(line.min));
+    if (error < best_error) {
+      best_error = error;
+      best = line;
+    }
+  };
+  for (const float more : {0.0F, -2.0F, -1.5F, -1.0F, -0.5F, 0.5F, 1.0F}) {
+    consider((Levels::kMost + more) / range, -low);
+  }
+  consider(1.0F / best.scale, best.min);
+  return best;
+}
 
 }  // namespace bloomery::kernels

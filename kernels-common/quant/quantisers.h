@@ -11,6 +11,9 @@ QuantiseFunction QuantiseF16;
 QuantiseFunction QuantiseBf16;
 // quantise_32.cc
 QuantiseFunction QuantiseQ4_0;
+QuantiseFunction QuantiseQ4_1;
+QuantiseFunction QuantiseQ5_0;
+QuantiseFunction QuantiseQ5_1;
 QuantiseFunction QuantiseQ8_0;
 QuantiseFunction QuantiseIq4Nl;
 QuantiseFunction QuantiseMxfp4;

@@ -14,12 +14,21 @@ namespace {
 
 using enum TensorType;
 
-constexpr std::array kQ4KM{QuantMixRule{"attn_v.weight", kQ6_K, true},
-                           QuantMixRule{"attn_qkv.weight", kQ5_K, false},
-                           QuantMixRule{"ffn_down", kQ6_K, true}};
-constexpr std::array kQ5KM{QuantMixRule{"attn_v.weight", kQ6_K, true},
-                           QuantMixRule{"attn_qkv.weight", kQ6_K, false},
-                           QuantMixRule{"ffn_down", kQ6_K, true}};
+using enum QuantMixWhen;
+
+// Models of eight experts have few and small attention matrices beside them: more bits there cost
+// little.
+constexpr std::array kQ4KM{QuantMixRule{"attn_v.weight", kQ8_0, kEightExperts},
+                           QuantMixRule{"attn_k.weight", kQ8_0, kEightExperts},
+                           QuantMixRule{"attn_output.weight", kQ5_K, kEightExperts},
+                           QuantMixRule{"attn_v.weight", kQ6_K, kChosenLayers},
+                           QuantMixRule{"attn_qkv.weight", kQ5_K, kAlways},
+                           QuantMixRule{"ffn_down", kQ6_K, kChosenLayers}};
+constexpr std::array kQ5KM{QuantMixRule{"attn_v.weight", kQ8_0, kEightExperts},
+                           QuantMixRule{"attn_k.weight", kQ8_0, kEightExperts},
+                           QuantMixRule{"attn_v.weight", kQ6_K, kChosenLayers},
+                           QuantMixRule{"attn_qkv.weight", kQ6_K, kAlways},
+                           QuantMixRule{"ffn_down", kQ6_K, kChosenLayers}};
 
 constexpr std::array kMixes{
     QuantMix{"F32", 0, kF32, kF32, kF32, {}},
@@ -56,7 +65,8 @@ bool IsChosenLayer(uint64_t layer, uint64_t layers) {
 
 bool Applies(const QuantMixRule& rule, const MixModel& model, std::string_view name) {
   if (name.find(rule.part) == std::string_view::npos) return false;
-  if (!rule.chosen_layers_only) return true;
+  if (rule.when == kAlways) return true;
+  if (rule.when == kEightExperts) return model.experts == 8;
   const std::optional<uint64_t> layer = LayerOf(name);
   return layer && IsChosenLayer(*layer, model.layers);
 }
@@ -70,10 +80,18 @@ TensorType Wanted(const QuantMix& mix, const MixModel& model, std::string_view n
   return ne.size() > 2 && ne[2] > 1 ? mix.base : mix.dense;
 }
 
-// What stands in for a type of 256-value blocks where rows are no multiple of them. Other tools
-// take Q5_0 and Q5_1 for the smaller two; nothing here writes those, and Q8_0 loses less.
+// What stands in for a type of 256-value blocks where rows are no multiple of them.
 TensorType WithSmallBlocks(TensorType type) {
-  return type == kQ4_K || type == kQ5_K || type == kQ6_K ? kQ8_0 : type;
+  switch (type) {
+    case kQ4_K:
+      return kQ5_0;
+    case kQ5_K:
+      return kQ5_1;
+    case kQ6_K:
+      return kQ8_0;
+    default:
+      return type;
+  }
 }
 
 bool SameName(std::string_view a, std::string_view b) {

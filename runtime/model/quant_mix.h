@@ -15,12 +15,15 @@
 
 namespace bloomery::model {
 
-// One exception of a mix: tensors whose name contains `part` get `type`, in all layers or in those
-// of the "more bits" rule only: the first eighth, the last eighth, and every third between.
+// Where a rule holds: everywhere; in the layers of the "more bits" rule, which are the first
+// eighth, the last eighth, and every third between; in models of eight experts.
+enum class QuantMixWhen { kAlways, kChosenLayers, kEightExperts };
+
+// One exception of a mix: tensors whose name contains `part` get `type`.
 struct QuantMixRule {
   std::string_view part;
   TensorType type;
-  bool chosen_layers_only;
+  QuantMixWhen when;
 };
 
 struct QuantMix {
@@ -29,7 +32,7 @@ struct QuantMix {
   TensorType base;     // of tensors without a rule
   TensorType head;     // of output.weight, or of token_embd.weight where that serves as head
   TensorType dense;    // like base, for tensors that are not stacked experts
-  std::span<const QuantMixRule> rules;
+  std::span<const QuantMixRule> rules;  // the first that holds counts
 };
 
 std::span<const QuantMix> QuantMixes();
@@ -40,6 +43,7 @@ const QuantMix& GetQuantMix(std::string_view name);
 struct MixModel {
   uint64_t layers = 0;
   bool tied_head = false;  // no output.weight
+  uint64_t experts = 0;
 };
 
 // True for tensors that a mix changes: matrices named "….weight" but norms, routers and
@@ -47,8 +51,8 @@ struct MixModel {
 bool IsQuantisable(std::string_view name, std::span<const uint64_t> ne);
 
 // The tensor's type in the mix; `source` where IsQuantisable is false. A row that is no whole
-// number of the type's blocks gets the next type of 32-value blocks. Throws Error(kBadModel)
-// naming the tensor when no block fits its row.
+// number of the type's blocks gets the type of 32-value blocks that public tools take in its place.
+// Throws Error(kBadModel) naming the tensor when no block fits its row.
 TensorType TypeInMix(const QuantMix& mix, const MixModel& model, std::string_view name,
                      std::span<const uint64_t> ne, TensorType source);
 

@@ -173,23 +173,33 @@ Topics TopicsOf(const std::vector<FixtureTensor>& tensors, const FixtureOptions&
   return {options.seed, router->ne[0], router->ne[1], router->picks, options.locality};
 }
 
+uint64_t U64Of(const std::vector<std::pair<std::string, model::MetadataValue>>& keys,
+               const std::string& key) {
+  for (const auto& [name, value] : keys) {
+    const auto* number = name == key ? std::get_if<uint64_t>(&value.data) : nullptr;
+    if (number != nullptr) return *number;
+  }
+  return 0;
+}
+
 }  // namespace
 
 void WriteFixture(const std::string& path, const FixtureRecipe& recipe, const model::QuantMix& mix,
                   const model::Metadata& tokenizer, const FixtureOptions& options,
                   const std::function<void(uint64_t, uint64_t)>& progress) {
   const std::vector<FixtureTensor> tensors = recipe.Tensors();
-  const model::MixModel shape{
-      .layers = recipe.layers(),
-      .tied_head =
-          std::ranges::find(tensors, "output.weight", &FixtureTensor::name) == tensors.end()};
+  auto keys = recipe.Keys(options.architecture);
+  const model::MixModel shape{.layers = recipe.layers(),
+                              .tied_head = std::ranges::find(tensors, "output.weight",
+                                                             &FixtureTensor::name) == tensors.end(),
+                              .experts = U64Of(keys, options.architecture + ".expert_count")};
   model::GgufWriter writer(path);
   writer.Add("general.architecture", model::StringValue(options.architecture));
   writer.Add("general.name", model::StringValue(recipe.model() + " fixture, " +
                                                 std::to_string(recipe.layers()) + " layers"));
   writer.Add("general.file_type", model::U32Value(mix.file_type));
   writer.Add("general.quantization_version", model::U32Value(2));
-  for (auto& [key, value] : recipe.Keys(options.architecture)) writer.Add(key, std::move(value));
+  for (auto& [key, value] : keys) writer.Add(key, std::move(value));
   AddTokenizer(writer, tokenizer, recipe.vocabulary());
   std::vector<TensorType> types;
   for (const FixtureTensor& tensor : tensors) {

@@ -28,8 +28,10 @@ std::string TypeName(TensorType type) { return std::string(model::Info(type).nam
 std::vector<TensorType> ChooseTypes(const model::ModelFile& source, const model::QuantMix& mix) {
   const model::Metadata& metadata = source.metadata();
   const std::string architecture(metadata.GetString("general.architecture"));
-  const model::MixModel shape{.layers = metadata.GetU64(architecture + ".block_count"),
-                              .tied_head = !source.FindTensorIndex("output.weight")};
+  const model::MixModel shape{
+      .layers = metadata.GetU64(architecture + ".block_count"),
+      .tied_head = !source.FindTensorIndex("output.weight"),
+      .experts = metadata.FindU64(architecture + ".expert_count").value_or(0)};
   std::vector<TensorType> types;
   for (const TensorInfo& tensor : source.tensors()) {
     const TensorType type = TypeInMix(mix, shape, tensor.name, Axes(tensor), tensor.type);

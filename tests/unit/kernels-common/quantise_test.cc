@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <map>
 
 #include "tests/unit/kernels-common/support.h"
 
@@ -71,16 +72,18 @@ TEST(Quantise, WritesTheTypesWePromise) {
     names.emplace_back(format->name);
   }
   std::sort(names.begin(), names.end());
-  EXPECT_EQ(names, (std::vector<std::string>{"BF16", "F16", "F32", "IQ4_NL", "MXFP4", "Q4_0",
-                                             "Q4_K", "Q5_K", "Q6_K", "Q8_0"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"BF16", "F16", "F32", "IQ4_NL", "MXFP4", "Q4_0", "Q4_1",
+                                      "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0"}));
 }
 
 // On normal values: bounds a little above what an ideal search gets (Q4_0: the best of all scales;
-// Q4_K and Q5_K: uniform steps over the range of 32 values).
+// the K types, Q4_1 and Q5_1: uniform steps over the range of 32 values).
 TEST(Quantise, RelativeErrorOfNormalValuesIsWithinItsBound) {
   const std::pair<const char*, double> bounds[] = {
       {"F32", 0.0},     {"F16", 3e-4},    {"BF16", 2e-3},   {"Q8_0", 6e-3},     {"Q6_K", 2e-2},
-      {"Q5_K", 3.7e-2}, {"Q4_K", 7.6e-2}, {"Q4_0", 9.0e-2}, {"IQ4_NL", 8.0e-2}, {"MXFP4", 1.3e-1}};
+      {"Q5_K", 3.7e-2}, {"Q4_K", 7.6e-2}, {"Q4_0", 9.0e-2}, {"IQ4_NL", 8.0e-2}, {"MXFP4", 1.3e-1},
+      {"Q4_1", 7.6e-2}, {"Q5_0", 4.6e-2}, {"Q5_1", 3.7e-2}};
   Random random(3);
   const std::vector<float> x = Gaussian(random, 8192);
   for (const auto& [name, bound] : bounds) {
@@ -124,6 +127,10 @@ TEST(Quantise, ScalesOf32AreNearTheBestOfAll) {
   for (int q = -8; q < 8; ++q) {
     whole.push_back(static_cast<float>(q));
   }
+  std::vector<float> wide;
+  for (int q = -16; q < 16; ++q) {
+    wide.push_back(static_cast<float>(q));
+  }
   std::vector<float> table;
   std::vector<float> fp4;
   for (const int q : {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}) {
@@ -138,16 +145,16 @@ TEST(Quantise, ScalesOf32AreNearTheBestOfAll) {
     d /= 16.0F;
   }
   Random random(7);
-  double ours[3] = {};
-  double best[3] = {};
+  double ours[4] = {};
+  double best[4] = {};
   for (int round = 0; round < 12; ++round) {
     const std::vector<float> x = Gaussian(random, 32);
     const struct {
       int type;
       const std::vector<float>& scales;
       const std::vector<float>& levels;
-    } cases[] = {{2, halves, whole}, {20, small, table}, {39, powers, fp4}};
-    for (std::size_t i = 0; i < 3; ++i) {
+    } cases[] = {{2, halves, whole}, {20, small, table}, {39, powers, fp4}, {6, halves, wide}};
+    for (std::size_t i = 0; i < 4; ++i) {
       const std::vector<float> y = RoundTrip(*FindFormat(cases[i].type), x);
       ours[i] += SquaredError(x.data(), y.data(), 32);
       best[i] += BestByForce(x, cases[i].scales, cases[i].levels);
@@ -155,12 +162,13 @@ TEST(Quantise, ScalesOf32AreNearTheBestOfAll) {
   }
   EXPECT_LE(ours[0], 1.03 * best[0]) << "Q4_0";
   EXPECT_LE(ours[1], 1.04 * best[1]) << "IQ4_NL";
+  EXPECT_LE(ours[3], 1.03 * best[3]) << "Q5_0";
   EXPECT_LE(ours[2], best[2] * (1.0 + 1e-6)) << "MXFP4 tries every exponent that can win";
 }
 
-// The K types against sub-blocks that each had a free f32 scale (and min) from their range: whole
-// 6-bit and 8-bit multiples cost little, and the search gains more than that.
-TEST(Quantise, KTypesBeatPlainRangesWithFreeScales) {
+// Against sub-blocks that each had a free f32 scale (and min) from their range: what the format
+// rounds of them costs little, and the search gains more than that.
+TEST(Quantise, TypesWithMinsBeatPlainRangesWithFreeScales) {
   Random random(11);
   const std::vector<float> x = Gaussian(random, 256 * 16);
   const auto plain = [&](std::size_t sub, float most, bool with_min) {
@@ -184,15 +192,50 @@ TEST(Quantise, KTypesBeatPlainRangesWithFreeScales) {
   EXPECT_LT(ours(12), 0.96 * plain(32, 15.0F, true));
   EXPECT_LT(ours(13), 0.98 * plain(32, 31.0F, true));
   EXPECT_LT(ours(14), 0.96 * plain(16, 31.0F, false));
+  EXPECT_LT(ours(3), 0.94 * plain(32, 15.0F, true));
+  EXPECT_LT(ours(7), 0.96 * plain(32, 31.0F, true));
 }
 
-// Bytes of every writable type over odd inputs: the same with gcc and clang, at any level,
-// anywhere.
+// Q4_1 and Q5_1 alone can leave zero out of their range: values around 10 keep the steps of their
+// own spread.
+TEST(Quantise, MinsReachValuesAllOfOneSign) {
+  Random random(13);
+  for (const float offset : {10.0F, -10.0F}) {
+    std::vector<float> x = random.Values(1024);
+    for (float& value : x) {
+      value += offset;
+    }
+    const auto root_mean_square = [&](int type) {
+      const std::vector<float> y = RoundTrip(*FindFormat(type), x);
+      return std::sqrt(SquaredError(x.data(), y.data(), x.size()) / 1024.0);
+    };
+    // A step over sqrt(12), and the rounding of m to an f16 near 10 (a step of 2^-7).
+    EXPECT_LT(root_mean_square(3), 2.0 / 15.0 / std::sqrt(12.0) + 0x1p-9);
+    EXPECT_LT(root_mean_square(7), 2.0 / 31.0 / std::sqrt(12.0) + 0x1p-9);
+  }
+}
+
+// Bytes of every writable type over odd inputs, a hash a type: the same with gcc and clang, at any
+// level, anywhere.
 TEST(Quantise, BytesAreTheCommittedOnes) {
-  constexpr std::uint64_t kCommitted = 0x2722B1206DA4860AULL;
-  std::uint64_t hash = 0xCBF29CE484222325ULL;
-  Random random(17);
+  const std::map<int, std::uint64_t> committed = {
+      {0, 0xD80C22B040CF1F99ULL},   // F32
+      {1, 0x58549263F1B2B4CDULL},   // F16
+      {2, 0x7144BFA39E75796AULL},   // Q4_0
+      {3, 0x19A0EABBF0515FADULL},   // Q4_1
+      {6, 0xBA3CFDB7F49FE59EULL},   // Q5_0
+      {7, 0xDFA5F80FCF35F140ULL},   // Q5_1
+      {8, 0x683F2E7D0EC18545ULL},   // Q8_0
+      {12, 0xB8DE96A8AF3B2618ULL},  // Q4_K
+      {13, 0x2D0C6F21BD816831ULL},  // Q5_K
+      {14, 0xD38215B66545C680ULL},  // Q6_K
+      {20, 0x4E63CB253AA18E4CULL},  // IQ4_NL
+      {30, 0x47152CEBA6ADDDE5ULL},  // BF16
+      {39, 0xF4C1C5913F98D7F5ULL},  // MXFP4
+  };
   for (const FormatTraits* format : Writable()) {
+    std::uint64_t hash = 0xCBF29CE484222325ULL;
+    Random random(17);
     for (const float magnitude : {1.0F, 1e-3F, 1e-7F, 3000.0F}) {
       std::vector<float> x = random.Values(1024, magnitude);
       x[5] = -0.0F;
@@ -211,8 +254,11 @@ TEST(Quantise, BytesAreTheCommittedOnes) {
         }
       }
     }
+    const auto row = committed.find(format->ggml_type);
+    EXPECT_TRUE(row != committed.end() && row->second == hash)
+        << "{" << format->ggml_type << ", 0x" << std::hex << std::uppercase << hash << "ULL},  // "
+        << format->name;
   }
-  EXPECT_EQ(hash, kCommitted) << std::hex << hash;
 }
 
 TEST(Quantise, ZerosStayZeroAndTinyBlocksBecomeZero) {

@@ -53,6 +53,25 @@ TEST(QuantMix, Q4KMGivesOtherTensorsTheirTypes) {
             TensorType::kQ6_K);
 }
 
+// Of a Mixtral file: 32 layers, eight experts.
+TEST(QuantMix, AttentionOfEightExpertModelsGetsMoreBits) {
+  const MixModel eight{.layers = 32, .experts = 8};
+  const MixModel more{.layers = 32, .experts = 16};
+  const auto type = [](const char* mix, const char* part, const MixModel& model) {
+    return TypeOf(mix, "blk.5." + std::string(part) + ".weight", {4096, 1024}, model);
+  };
+  for (const char* mix : {"Q4_K_M", "Q5_K_M"}) {
+    EXPECT_EQ(type(mix, "attn_v", eight), TensorType::kQ8_0) << mix;
+    EXPECT_EQ(type(mix, "attn_k", eight), TensorType::kQ8_0) << mix;
+  }
+  EXPECT_EQ(type("Q4_K_M", "attn_output", eight), TensorType::kQ5_K);
+  EXPECT_EQ(type("Q5_K_M", "attn_output", eight), TensorType::kQ5_K);
+  EXPECT_EQ(type("Q4_K_M", "attn_q", eight), TensorType::kQ4_K);
+  EXPECT_EQ(type("Q4_K_M", "attn_k_norm", eight), TensorType::kF32);
+  EXPECT_EQ(type("Q4_K_M", "attn_v", more), TensorType::kQ4_K);
+  EXPECT_EQ(type("Q4_K_M", "attn_output", more), TensorType::kQ4_K);
+}
+
 TEST(QuantMix, SensitiveTensorsKeepTheirType) {
   const MixModel model{.layers = 48};
   for (const char* name : {"blk.3.ffn_gate_inp.weight", "blk.3.ssm_conv1d.weight",
@@ -71,7 +90,11 @@ TEST(QuantMix, Mxfp4IsForStackedExpertsAlone) {
 
 TEST(QuantMix, NarrowRowsGetSmallBlocksAndOthersAreRefusedByName) {
   const MixModel model{.layers = 2};
-  EXPECT_EQ(TypeOf("Q4_K_M", "blk.0.attn_q.weight", {128, 64}, model), TensorType::kQ8_0);
+  EXPECT_EQ(TypeOf("Q4_K_M", "blk.0.attn_q.weight", {128, 64}, model), TensorType::kQ5_0);
+  EXPECT_EQ(TypeOf("Q5_K_M", "blk.0.attn_q.weight", {96, 64}, model), TensorType::kQ5_1);
+  EXPECT_EQ(TypeOf("Q6_K", "blk.0.attn_q.weight", {32, 64}, model), TensorType::kQ8_0);
+  EXPECT_EQ(TypeOf("Q4_K_M", "output.weight", {128, 64}, model), TensorType::kQ8_0);
+  EXPECT_EQ(TypeOf("Q4_0", "blk.0.attn_q.weight", {128, 64}, model), TensorType::kQ4_0);
   const Refusal refusal =
       RefusalOf([&] { TypeOf("Q6_K", "blk.0.attn_q.weight", {100, 64}, model); });
   EXPECT_EQ(refusal.kind, ErrorKind::kBadModel);
