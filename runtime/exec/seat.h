@@ -102,7 +102,7 @@ class Seat : public PassRunner {
   Observation Observe(std::string_view name) const;
   SeatCounters counters() const;
   const memory::HostPlan& plan() const { return plan_; }
-  const char* kernels() const { return backend_->name; }
+  std::string_view kernels() const { return backend_->name; }
   int32_t threads() const { return pool_->threads(); }
 
  private:

@@ -30,7 +30,7 @@ using kernels::Isa;
 template <Isa kIsa>
 constexpr Backend CpuBackend() {
   return {
-      .name = kernels::kIsaNames[static_cast<size_t>(kIsa)].data(),
+      .name = kernels::kIsaNames[static_cast<size_t>(kIsa)],
       .quantise_rows = [](const float* x, size_t stride, const kernels::QuantisedRows& out,
                           size_t begin,
                           size_t end) { cpu::QuantiseRows(kIsa, x, stride, out, begin, end); },

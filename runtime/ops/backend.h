@@ -20,7 +20,7 @@ namespace bloomery::ops {
 
 // Signatures and contracts are those of kernels-common/<topic>/cpu/*.h without the Isa.
 struct Backend {
-  const char* name;  // "reference", "scalar", "avx2", "avx512vnni"
+  std::string_view name;  // "reference", "scalar", "avx2", "avx512vnni"
   void (*quantise_rows)(const float* x, size_t x_stride, const kernels::QuantisedRows& out,
                         size_t row_begin, size_t row_end);
   size_t (*linear_scratch)(size_t k);

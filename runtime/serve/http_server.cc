@@ -22,6 +22,7 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <iterator>
 #include <mutex>
@@ -108,8 +109,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Close();
 
   // For Exchange; `serial` names the request the call is about.
-  void Reply(uint64_t serial, HttpResponse response);
-  void BeginStream(uint64_t serial, HttpResponse head, int ping_seconds);
+  void Reply(uint64_t serial, const HttpResponse& response);
+  void BeginStream(uint64_t serial, const HttpResponse& head, int ping_seconds);
   void Write(uint64_t serial, std::string bytes);
   void End(uint64_t serial);
   void OnGone(uint64_t serial, std::function<void()> callback);
@@ -200,14 +201,12 @@ class Exchange final : public HttpExchange {
   void SetHeaders(std::vector<HttpHeader> headers) override { headers_ = std::move(headers); }
   void Reply(HttpResponse response) override {
     response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
-    Send([serial = serial_, r = std::move(response)](Connection& c) mutable {
-      c.Reply(serial, std::move(r));
-    });
+    Send([serial = serial_, r = std::move(response)](Connection& c) { c.Reply(serial, r); });
   }
   void BeginStream(HttpResponse head, int ping_seconds) override {
     head.headers.insert(head.headers.end(), headers_.begin(), headers_.end());
-    Send([serial = serial_, h = std::move(head), ping_seconds](Connection& c) mutable {
-      c.BeginStream(serial, std::move(h), ping_seconds);
+    Send([serial = serial_, h = std::move(head), ping_seconds](Connection& c) {
+      c.BeginStream(serial, h, ping_seconds);
     });
   }
   void Write(std::string bytes) override {
@@ -329,7 +328,7 @@ void Connection::OnHead(const ErrorCode& error, size_t bytes) {
     // Its body, if any, is not read: the connection cannot be used again.
     if (!parser_->is_done()) keep_alive_ = false;
     state_ = State::kAnswering;
-    return Reply(serial_, std::move(*refusal));
+    return Reply(serial_, *refusal);
   }
   if (!ReserveBody()) return RefuseRequest(503, "too many request bodies in memory; try again");
   if (!parser_->is_done() && head[http::field::expect] == "100-continue") {
@@ -476,7 +475,7 @@ void Connection::RefuseRequest(int status, const std::string& message) {
   Reply(serial_, shared_->callbacks.refuse(status, message, request_));
 }
 
-void Connection::Reply(uint64_t serial, HttpResponse response) {
+void Connection::Reply(uint64_t serial, const HttpResponse& response) {
   if (!Current(serial) || state_ != State::kAnswering) return;
   ReleaseBody();  // before the client can see the answer and send the next
   std::string head = HeadOf(response, false);
@@ -485,7 +484,7 @@ void Connection::Reply(uint64_t serial, HttpResponse response) {
   Finish();
 }
 
-void Connection::BeginStream(uint64_t serial, HttpResponse head, int ping_seconds) {
+void Connection::BeginStream(uint64_t serial, const HttpResponse& head, int ping_seconds) {
   if (!Current(serial) || state_ != State::kAnswering) return;
   // HTTP/1.0 knows no chunks: the end of the connection ends the body.
   if (http10_) keep_alive_ = false;
@@ -720,8 +719,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     auto acceptor = Bind(endpoint, host + " port " + std::to_string(endpoint.port()));
     const auto bound = acceptor->local_endpoint();
     asio::ip::tcp::endpoint local;
-    std::copy_n(static_cast<const char*>(static_cast<const void*>(bound.data())), bound.size(),
-                static_cast<char*>(static_cast<void*>(local.data())));
+    std::memcpy(local.data(), bound.data(), bound.size());
     const std::string address = local.address().to_string();
     const std::string shown = local.address().is_v6() ? "[" + address + "]" : address;
     if (port_ == 0) port_ = local.port();

@@ -10,9 +10,9 @@ namespace bloomery::ops {
 namespace {
 
 TEST(Backend, NamesSelectAndAutoIsTheBestThere) {
-  EXPECT_STREQ(FindBackend("reference").name, "reference");
-  EXPECT_STREQ(FindBackend("scalar").name, "scalar");
-  EXPECT_STREQ(FindBackend("auto").name, kernels::IsaName(kernels::DetectIsa()));
+  EXPECT_EQ(FindBackend("reference").name, "reference");
+  EXPECT_EQ(FindBackend("scalar").name, "scalar");
+  EXPECT_EQ(FindBackend("auto").name, kernels::IsaName(kernels::DetectIsa()));
 }
 
 TEST(Backend, AnUnknownNameIsRefusedWithTheKnownOnes) {
