@@ -1,7 +1,7 @@
 // What the HTTP core hands to the routes and takes back: one request, one response, and the
 // exchange that joins them. Plain types: no Beast or asio name appears here, so that only
-// http_server.cc pays for them. A request is complete (head and body) before a route sees it; an
-// answer is either whole (Reply) or a stream (BeginStream, Write, End).
+// http_connection.cc and http_server.cc pay for them. A request is complete (head and body) before
+// a route sees it; an answer is either whole (Reply) or a stream (BeginStream, Write, End).
 #pragma once
 
 #include <functional>

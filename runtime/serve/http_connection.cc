@@ -1,0 +1,494 @@
+#include "runtime/serve/http_connection.h"
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/http/read.hpp>
+#include <iterator>
+#include <utility>
+
+#include "runtime/base/limits.h"
+
+namespace bloomery::serve::internal {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Clock = std::chrono::steady_clock;
+
+std::string ChunkOf(std::string_view bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string size;
+  for (size_t n = bytes.size(); n > 0; n /= 16) size.insert(size.begin(), kDigits[n % 16]);
+  std::string chunk;
+  chunk.reserve(size.size() + bytes.size() + 4);
+  chunk.append(size).append("\r\n").append(bytes).append("\r\n");
+  return chunk;
+}
+
+// Whether a request without Content-Length says in a known way where its body ends. The parser
+// takes one with another last coding for one without a body, and the body for the next request.
+bool FramingIsKnown(const http::fields& head) {
+  const auto [first, last] = head.equal_range(http::field::transfer_encoding);
+  if (first == last) return true;
+  return std::next(first) == last && beast::iequals(first->value(), "chunked");
+}
+
+// The handle routes hold. Calls travel to the connection's strand; the connection ignores those of
+// a request it has finished with.
+class Exchange final : public HttpExchange {
+ public:
+  Exchange(std::shared_ptr<Connection> connection, uint64_t serial, HttpRequest request)
+      : connection_(std::move(connection)), serial_(serial), request_(std::move(request)) {}
+  ~Exchange() override {
+    Send([serial = serial_](Connection& c) { c.Dropped(serial); });
+  }
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  const HttpRequest& request() const override { return request_; }
+  void SetHeaders(std::vector<HttpHeader> headers) override { headers_ = std::move(headers); }
+  void Reply(HttpResponse response) override {
+    response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
+    Send([serial = serial_, r = std::move(response)](Connection& c) { c.Reply(serial, r); });
+  }
+  void BeginStream(HttpResponse head, int ping_seconds) override {
+    head.headers.insert(head.headers.end(), headers_.begin(), headers_.end());
+    Send([serial = serial_, h = std::move(head), ping_seconds](Connection& c) {
+      c.BeginStream(serial, h, ping_seconds);
+    });
+  }
+  void Write(std::string bytes) override {
+    Send([serial = serial_, b = std::move(bytes)](Connection& c) mutable {
+      c.Write(serial, std::move(b));
+    });
+  }
+  void End() override {
+    Send([serial = serial_](Connection& c) { c.End(serial); });
+  }
+  void OnGone(std::function<void()> callback) override {
+    Send([serial = serial_, cb = std::move(callback)](Connection& c) mutable {
+      c.OnGone(serial, std::move(cb));
+    });
+  }
+
+  void Post(std::function<void()> call) override {
+    if (connection_->Finished()) return;
+    asio::post(connection_->executor(), std::move(call));
+  }
+
+ private:
+  // Once the server has stopped nothing may be queued: it would never run, and it would keep the
+  // connection, which keeps the queue.
+  template <typename Call>
+  void Send(Call call) {
+    if (connection_->Finished()) return;
+    asio::post(connection_->executor(),
+               [connection = connection_, c = std::move(call)]() mutable { c(*connection); });
+  }
+
+  std::shared_ptr<Connection> connection_;
+  uint64_t serial_;
+  HttpRequest request_;
+  std::vector<HttpHeader> headers_;
+};
+
+}  // namespace
+
+Connection::Connection(std::shared_ptr<Shared> shared, Socket socket, bool counted)
+    : shared_(std::move(shared)),
+      socket_(std::move(socket)),
+      deadline_timer_(socket_.get_executor()),
+      ping_timer_(socket_.get_executor()),
+      counted_(counted),
+      // A head must fit, and so must each chunk's head and a trailer: neither counts as body.
+      buffer_(shared_->options.head_bytes_max + limits::kWatchReadBytes) {}
+
+void Connection::Start() {
+  asio::post(executor(), [self = shared_from_this()] { self->ReadNext(); });
+}
+
+void Connection::Refuse() {
+  asio::post(executor(), [self = shared_from_this()] {
+    self->RefuseRequest(503, "too many connections; try again shortly");
+  });
+}
+
+void Connection::BeginStop() {
+  asio::post(executor(), [self = shared_from_this()] {
+    self->keep_alive_ = false;
+    const bool idle = self->state_ == State::kDone && self->unsent_.empty();
+    if (idle && self->phase_ != Phase::kLinger) self->Close();
+  });
+}
+
+void Connection::Close() {
+  asio::post(executor(), [self = shared_from_this()] { self->Gone(); });
+}
+
+// Waits for the first byte of a request, then for its whole head.
+void Connection::ReadNext() {
+  if (closed_) return;
+  if (shared_->Stopping()) return Gone();
+  state_ = State::kDone;
+  if (buffer_.size() > 0) return ReadHead();
+  SetDeadline(Phase::kIdle,
+              serial_ == 0 ? shared_->options.head_time_max : shared_->options.idle_time_max);
+  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const ErrorCode& error) {
+    if (error || self->timed_out_) return self->Gone();
+    self->ReadHead();
+  });
+}
+
+void Connection::ReadHead() {
+  if (closed_) return;  // closed between the first byte and here
+  state_ = State::kReading;
+  ++serial_;
+  request_ = {};
+  parser_.emplace();
+  parser_->header_limit(static_cast<uint32_t>(shared_->options.head_bytes_max));
+  parser_->body_limit(shared_->options.body_bytes_max);
+  SetDeadline(Phase::kHead, shared_->options.head_time_max);
+  http::async_read_header(socket_, buffer_, *parser_,
+                          [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
+                            self->OnHead(error, bytes);
+                          });
+}
+
+void Connection::OnHead(const ErrorCode& error, size_t bytes) {
+  if (closed_) return;
+  if (timed_out_) return RefuseRequest(408, "the request head did not arrive in time");
+  // Beast looks at its limit only where it needs more bytes, so a head may pass it by a little.
+  if (error == http::error::header_limit || error == http::error::buffer_overflow ||
+      bytes > shared_->options.head_bytes_max)
+    return RefuseRequest(431, "the request head is too large");
+  if (error == http::error::body_limit) return RefuseRequest(413, "the request body is too large");
+  if (error && error.category() == http::make_error_code(http::error::bad_method).category() &&
+      error != http::error::end_of_stream && error != http::error::partial_message) {
+    return RefuseRequest(400, "malformed HTTP request: " + error.message());
+  }
+  if (error) return Gone();
+  const auto& head = parser_->get();
+  http10_ = head.version() < 11;
+  keep_alive_ = parser_->keep_alive() && !shared_->Stopping();
+  head_only_ = head.method() == http::verb::head;
+  // Both framings at once is how requests are smuggled past a proxy.
+  if (head.find(http::field::transfer_encoding) != head.end() &&
+      head.find(http::field::content_length) != head.end()) {
+    return RefuseRequest(400, "malformed HTTP request: Content-Length beside Transfer-Encoding");
+  }
+  if (!FramingIsKnown(head)) {
+    return RefuseRequest(400, "malformed HTTP request: Transfer-Encoding other than chunked");
+  }
+  request_ = TakeHead();
+  if (!ParseTarget(std::string_view(head.target().data(), head.target().size()), request_)) {
+    return RefuseRequest(400, "malformed HTTP request: bad escape in the target");
+  }
+  if (std::optional<HttpResponse> refusal = shared_->callbacks.admit(request_)) {
+    // Its body, if any, is not read: the connection cannot be used again.
+    if (!parser_->is_done()) keep_alive_ = false;
+    state_ = State::kAnswering;
+    return Reply(serial_, *refusal);
+  }
+  if (!ReserveBody()) return RefuseRequest(503, "too many request bodies in memory; try again");
+  if (!parser_->is_done() && head[http::field::expect] == "100-continue") {
+    Queue("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+  ReadBody();
+}
+
+HttpRequest Connection::TakeHead() {
+  HttpRequest request;
+  const auto& head = parser_->get();
+  request.method.assign(head.method_string().data(), head.method_string().size());
+  for (const auto& field : head) {
+    request.headers.push_back({std::string(field.name_string().data(), field.name_string().size()),
+                               std::string(field.value().data(), field.value().size())});
+  }
+  return request;
+}
+
+// Counts the body against the memory all bodies may take; a chunked one, whose length is unknown,
+// counts as the largest allowed.
+bool Connection::ReserveBody() {
+  if (parser_->is_done()) return true;
+  const auto length = parser_->content_length();
+  const size_t bytes = length ? static_cast<size_t>(*length) : shared_->options.body_bytes_max;
+  const size_t before = shared_->body_bytes.fetch_add(bytes);
+  if (before + bytes > shared_->options.bodies_bytes_max) {
+    shared_->body_bytes.fetch_sub(bytes);
+    return false;
+  }
+  reserved_bytes_ = bytes;
+  return true;
+}
+
+void Connection::ReleaseBody(size_t bytes) {
+  shared_->body_bytes.fetch_sub(bytes);
+  reserved_bytes_ -= bytes;
+}
+
+void Connection::ReadBody() {
+  if (parser_->is_done()) return OnBody({});
+  SetDeadline(Phase::kBody, shared_->options.body_time_max);
+  http::async_read(
+      socket_, buffer_, *parser_,
+      [self = shared_from_this()](const ErrorCode& error, size_t) { self->OnBody(error); });
+}
+
+void Connection::OnBody(const ErrorCode& error) {
+  if (closed_) return;
+  if (timed_out_) return RefuseRequest(408, "the request body did not arrive in time");
+  if (error == http::error::body_limit) return RefuseRequest(413, "the request body is too large");
+  if (error == http::error::buffer_overflow) {
+    return RefuseRequest(431, "a chunk's head or the trailer is too large");
+  }
+  if (error && error != http::error::partial_message &&
+      error.category() == http::make_error_code(http::error::bad_method).category()) {
+    return RefuseRequest(400, "malformed HTTP request: " + error.message());
+  }
+  if (error) return Gone();
+  Handle();
+}
+
+void Connection::Handle() {
+  ClearDeadline();
+  request_.body = std::move(parser_->get().body());
+  parser_.reset();
+  // What a chunked body was counted for and did not take: an answer may run for minutes.
+  ReleaseBody(reserved_bytes_ - std::min(reserved_bytes_, request_.body.size()));
+  state_ = State::kAnswering;
+  on_gone_ = nullptr;
+  Watch();
+  auto exchange = std::make_shared<Exchange>(shared_from_this(), serial_, std::move(request_));
+  try {
+    shared_->callbacks.handle(exchange);
+  } catch (const std::exception& e) {
+    // Routes answer their own errors; this is the last net, and the text stays out of the answer.
+    exchange->Reply(shared_->callbacks.refuse(500, "internal error", exchange->request()));
+  }
+}
+
+// Reads while an answer is being made: the only way to learn that the client has gone. What a
+// pipelining client sends early is kept for the next request, up to the size of a head.
+void Connection::Watch() {
+  if (watching_ || closed_ || buffer_.size() >= shared_->options.head_bytes_max) return;
+  watching_ = true;
+  socket_.async_read_some(buffer_.prepare(limits::kWatchReadBytes),
+                          [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
+                            self->OnWatch(error, bytes);
+                          });
+}
+
+void Connection::OnWatch(const ErrorCode& error, size_t bytes) {
+  watching_ = false;
+  if (closed_) return;
+  buffer_.commit(bytes);
+  if (state_ == State::kDone) {
+    // The answer is out or on its way; the watch only had to end.
+    if (error && error != asio::error::operation_aborted) keep_alive_ = false;
+    if (!writing_) AnswerWritten();
+    return;
+  }
+  if (error) return Gone();
+  Watch();
+}
+
+void Connection::Gone() {
+  if (closed_) return;
+  closed_ = true;
+  ErrorCode ignored;
+  socket_.shutdown(Socket::shutdown_both, ignored);
+  socket_.close(ignored);
+  deadline_timer_.cancel();
+  ping_timer_.cancel();
+  ReleaseBody();
+  const auto callback = std::exchange(on_gone_, nullptr);
+  const bool answering = state_ == State::kAnswering || state_ == State::kStreaming;
+  if (callback && answering) callback();
+  {
+    std::lock_guard lock(shared_->mutex);
+    if (shared_->open.erase(shared_from_this()) > 0 && counted_) --shared_->served;
+  }
+  shared_->changed.notify_all();
+}
+
+std::string Connection::HeadOf(const HttpResponse& response, bool chunked) {
+  std::string head = "HTTP/1.1 " + std::to_string(response.status) + " ";
+  head.append(ReasonPhrase(response.status)).append("\r\nServer: bloomery\r\n");
+  if (!response.content_type.empty()) head += "Content-Type: " + response.content_type + "\r\n";
+  for (const HttpHeader& header : response.headers) {
+    head += header.name + ": " + header.value + "\r\n";
+  }
+  if (chunked) {
+    if (!http10_) head += "Transfer-Encoding: chunked\r\n";
+  } else {
+    head += "Content-Length: " + std::to_string(response.body.size()) + "\r\n";
+  }
+  head += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+  return head;
+}
+
+void Connection::RefuseRequest(int status, const std::string& message) {
+  keep_alive_ = false;
+  state_ = State::kAnswering;
+  Reply(serial_, shared_->callbacks.refuse(status, message, request_));
+}
+
+void Connection::Reply(uint64_t serial, const HttpResponse& response) {
+  if (!Current(serial) || state_ != State::kAnswering) return;
+  ReleaseBody();  // before the client can see the answer and send the next
+  std::string head = HeadOf(response, false);
+  if (!head_only_) head += response.body;
+  Queue(std::move(head));
+  Finish();
+}
+
+void Connection::BeginStream(uint64_t serial, const HttpResponse& head, int ping_seconds) {
+  if (!Current(serial) || state_ != State::kAnswering) return;
+  // HTTP/1.0 knows no chunks: the end of the connection ends the body.
+  if (http10_) keep_alive_ = false;
+  chunked_ = !http10_;
+  state_ = State::kStreaming;
+  ping_seconds_ = ping_seconds;
+  Queue(HeadOf(head, true));
+}
+
+void Connection::Write(uint64_t serial, std::string bytes) {
+  if (!Current(serial) || state_ != State::kStreaming || bytes.empty()) return;
+  Queue(chunked_ ? ChunkOf(bytes) : std::move(bytes));
+}
+
+void Connection::End(uint64_t serial) {
+  if (!Current(serial) || state_ != State::kStreaming) return;
+  ReleaseBody();
+  if (chunked_) Queue("0\r\n\r\n");
+  Finish();
+}
+
+void Connection::OnGone(uint64_t serial, std::function<void()> callback) {
+  if (serial != serial_) return callback();
+  if (closed_) return callback();
+  if (state_ == State::kDone) return;
+  on_gone_ = std::move(callback);
+}
+
+void Connection::Dropped(uint64_t serial) {
+  if (!Current(serial)) return;
+  if (state_ == State::kAnswering) {
+    return Reply(serial, shared_->callbacks.refuse(500, "internal error", request_));
+  }
+  // A stream cut short must not look complete: no last chunk, just the end of the connection.
+  keep_alive_ = false;
+  Finish();
+}
+
+void Connection::Finish() {
+  state_ = State::kDone;
+  on_gone_ = nullptr;
+  ping_timer_.cancel();
+  ReleaseBody();
+  if (!writing_) AnswerWritten();
+}
+
+void Connection::Queue(std::string bytes) {
+  if (closed_) return;
+  unsent_bytes_ += bytes.size();
+  // A whole answer may be larger than the limit; a stream that piles up is a client that stalls.
+  if (state_ == State::kStreaming && unsent_bytes_ > shared_->options.unsent_bytes_max) {
+    return Gone();
+  }
+  unsent_.push_back(std::move(bytes));
+  if (!writing_) WriteNext();
+}
+
+void Connection::WriteNext() {
+  writing_ = true;
+  ping_timer_.cancel();
+  SetDeadline(Phase::kWrite, shared_->options.write_time_max);
+  asio::async_write(
+      socket_, asio::buffer(unsent_.front()),
+      [self = shared_from_this()](const ErrorCode& error, size_t) { self->OnWritten(error); });
+}
+
+void Connection::OnWritten(const ErrorCode& error) {
+  writing_ = false;
+  if (closed_) return;
+  if (error || timed_out_) return Gone();
+  unsent_bytes_ -= unsent_.front().size();
+  unsent_.pop_front();
+  if (!unsent_.empty()) return WriteNext();
+  if (state_ == State::kReading) return SetDeadline(Phase::kBody, shared_->options.body_time_max);
+  ClearDeadline();
+  if (state_ == State::kDone) return AnswerWritten();
+  if (state_ == State::kStreaming) ArmPing();
+}
+
+void Connection::ArmPing() {
+  if (ping_seconds_ <= 0) return;
+  ping_timer_.expires_after(std::chrono::seconds(ping_seconds_));
+  ping_timer_.async_wait([self = shared_from_this(), serial = serial_](const ErrorCode& error) {
+    if (!error) self->Write(serial, ":\n\n");
+  });
+}
+
+// The answer is on the wire. The watch, if it still reads, is ended first: two reads at once would
+// tear the next request apart.
+void Connection::AnswerWritten() {
+  if (closed_ || !unsent_.empty()) return;
+  if (watching_) {
+    ErrorCode ignored;
+    socket_.cancel(ignored);
+    return;
+  }
+  if (keep_alive_) return ReadNext();
+  Linger();
+}
+
+// Closing with unread input would reset the connection and could destroy the answer on its way:
+// send the end, then read what still comes for a moment.
+void Connection::Linger() {
+  if (phase_ == Phase::kLinger) return;
+  SetDeadline(Phase::kLinger, std::chrono::milliseconds(limits::kLingerMillisecondsMax));
+  ErrorCode ignored;
+  socket_.shutdown(Socket::shutdown_send, ignored);
+  discard_.resize(size_t{64} << 10);
+  ReadAndDrop();
+}
+
+void Connection::ReadAndDrop() {
+  socket_.async_read_some(asio::buffer(discard_),
+                          [self = shared_from_this()](const ErrorCode& error, size_t) {
+                            if (error || self->closed_) return self->Gone();
+                            self->ReadAndDrop();
+                          });
+}
+
+void Connection::SetDeadline(Phase phase, std::chrono::milliseconds time) {
+  if (closed_) return;
+  phase_ = phase;
+  timed_out_ = false;
+  if (phase == Phase::kNone) {
+    deadline_timer_.cancel();
+    return;
+  }
+  deadline_ = Clock::now() + time;
+  deadline_timer_.expires_at(deadline_);
+  deadline_timer_.async_wait([self = shared_from_this()](const ErrorCode& error) {
+    if (!error) self->OnDeadline();
+  });
+}
+
+void Connection::OnDeadline() {
+  // A handler already queued when the deadline moved on must not act on the new one.
+  if (closed_ || phase_ == Phase::kNone || Clock::now() < deadline_) return;
+  timed_out_ = true;
+  if (phase_ == Phase::kLinger || phase_ == Phase::kWrite) return Gone();
+  ErrorCode ignored;
+  socket_.cancel(ignored);
+}
+
+}  // namespace bloomery::serve::internal

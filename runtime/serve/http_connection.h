@@ -1,0 +1,148 @@
+// One connection of the HTTP server: reads a request, hands it to the callbacks, writes the answer,
+// keeps the deadlines and limits. Owns its socket; lives as long as its socket, its handlers or an
+// exchange. Internal to the HTTP core: http_server.cc accepts connections and includes this, nobody
+// else does, because it brings in Beast and asio.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/basic_stream_socket.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "runtime/serve/http_server.h"
+
+namespace bloomery::serve::internal {
+
+using Strand = boost::asio::strand<boost::asio::io_context::executor_type>;
+using Socket = boost::asio::basic_stream_socket<boost::asio::generic::stream_protocol, Strand>;
+using ErrorCode = boost::system::error_code;
+
+class Connection;
+
+// What all connections of one server share.
+struct Shared {
+  HttpOptions options;
+  HttpCallbacks callbacks;
+  boost::asio::io_context io;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::set<std::shared_ptr<Connection>> open;  // guarded by mutex
+  size_t served = 0;                           // connections that count; guarded by mutex
+  bool stopping = false;                       // guarded by mutex
+  std::atomic<size_t> body_bytes{0};
+  std::atomic<bool> finished{false};  // no thread runs handlers any more
+
+  bool Stopping() {
+    std::lock_guard lock(mutex);
+    return stopping;
+  }
+};
+
+// One connection. All members are touched on its strand only.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  // `counted`: it takes one of the places of the connection limit.
+  Connection(std::shared_ptr<Shared> shared, Socket socket, bool counted);
+
+  bool counted() const { return counted_; }
+  Strand executor() { return socket_.get_executor(); }
+  bool Finished() const { return shared_->finished.load(); }
+
+  void Start();
+  void Refuse();     // over the connection limit: one 503 and out
+  void BeginStop();  // idle: close; busy: close after the answer
+  void Close();
+
+  // For Exchange; `serial` names the request the call is about.
+  void Reply(uint64_t serial, const HttpResponse& response);
+  void BeginStream(uint64_t serial, const HttpResponse& head, int ping_seconds);
+  void Write(uint64_t serial, std::string bytes);
+  void End(uint64_t serial);
+  void OnGone(uint64_t serial, std::function<void()> callback);
+  void Dropped(uint64_t serial);
+
+ private:
+  enum class Phase { kNone, kIdle, kHead, kBody, kWrite, kLinger };
+
+  void ReadNext();
+  void ReadHead();
+  void OnHead(const ErrorCode& error, size_t bytes);
+  void ReadBody();
+  void OnBody(const ErrorCode& error);
+  void Handle();
+  HttpRequest TakeHead();
+  bool ReserveBody();
+  void ReleaseBody() { ReleaseBody(reserved_bytes_); }
+  void ReleaseBody(size_t bytes);
+
+  void Watch();
+  void OnWatch(const ErrorCode& error, size_t bytes);
+  void Gone();
+
+  bool Current(uint64_t serial) const {
+    return serial == serial_ && state_ != State::kDone && !closed_;
+  }
+  std::string HeadOf(const HttpResponse& response, bool chunked);
+  void RefuseRequest(int status, const std::string& message);
+  void Finish();
+  void Queue(std::string bytes);
+  void WriteNext();
+  void OnWritten(const ErrorCode& error);
+  void AnswerWritten();
+  void Linger();
+  void ReadAndDrop();
+  void ArmPing();
+
+  void SetDeadline(Phase phase, std::chrono::milliseconds time);
+  void ClearDeadline() { SetDeadline(Phase::kNone, {}); }
+  void OnDeadline();
+
+  enum class State { kReading, kAnswering, kStreaming, kDone };
+
+  std::shared_ptr<Shared> shared_;
+  Socket socket_;
+  boost::asio::steady_timer deadline_timer_;
+  boost::asio::steady_timer ping_timer_;
+  const bool counted_;
+
+  boost::beast::flat_buffer buffer_;
+  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
+  HttpRequest request_;
+  uint64_t serial_ = 0;
+  State state_ = State::kDone;
+  bool head_only_ = false;  // HEAD: no body goes out
+  bool chunked_ = false;    // the running stream is framed by chunks (HTTP/1.1)
+  bool http10_ = false;
+  bool keep_alive_ = false;
+  bool watching_ = false;
+  bool closed_ = false;
+  bool timed_out_ = false;
+  size_t reserved_bytes_ = 0;
+  std::function<void()> on_gone_;
+
+  std::deque<std::string> unsent_;
+  size_t unsent_bytes_ = 0;
+  bool writing_ = false;
+  std::string discard_;
+
+  Phase phase_ = Phase::kNone;
+  std::chrono::steady_clock::time_point deadline_;
+  int ping_seconds_ = 0;
+};
+
+}  // namespace bloomery::serve::internal
