@@ -13,7 +13,7 @@ inline std::size_t TailLanes(std::size_t tail, std::size_t p) {
   return tail <= 8 * p ? 0 : std::min<std::size_t>(8, tail - 8 * p);
 }
 
-// Steps 16 and 8 of the tree; V::Reduce or V::Reduce8 end it.
+// Steps 16 and 8 of the tree; V::Reduce ends it.
 template <class V>
 typename V::F Fold(const typename V::F* lanes) {
   return V::Add(V::Add(lanes[0], lanes[2]), V::Add(lanes[1], lanes[3]));

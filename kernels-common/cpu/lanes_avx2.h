@@ -6,11 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace bloomery::kernels::cpu {
 
 struct Avx2Lanes {
   using F = __m256;
+  static constexpr std::size_t kLanes = 8;
 
   static F Zero() { return _mm256_setzero_ps(); }
   static F Set1(float x) { return _mm256_set1_ps(x); }
@@ -24,6 +26,11 @@ struct Avx2Lanes {
   }
   static F LoadHalf(const std::byte* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static F SetHalf(const std::byte* p) {
+    std::int16_t half = 0;
+    std::memcpy(&half, p, sizeof(half));
+    return _mm256_cvtph_ps(_mm_set1_epi16(half));
   }
   static F LoadBf16(const std::byte* p) {
     const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -61,35 +68,33 @@ struct Avx2Lanes {
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
   }
-  static F Reduce8(const F* a) {
-    const F s04 = Halves(a[0], a[4]);
-    const F s15 = Halves(a[1], a[5]);
-    const F s26 = Halves(a[2], a[6]);
-    const F s37 = Halves(a[3], a[7]);
-    const F s0145 = Pairs(s04, s15);
-    const F s2367 = Pairs(s26, s37);
-    return _mm256_add_ps(_mm256_shuffle_ps(s0145, s2367, 0x88),
-                         _mm256_shuffle_ps(s0145, s2367, 0xDD));
-  }
   static float MaxOf(F a) {
     const __m128 four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
   }
 
+  static void Transpose(F* rows) {
+    F pairs[8];  // of rows 4g..4g+3: columns c and c + 4 at [4g + c]
+    for (std::size_t g = 0; g < 8; g += 4) {
+      const F low01 = _mm256_unpacklo_ps(rows[g], rows[g + 1]);
+      const F high01 = _mm256_unpackhi_ps(rows[g], rows[g + 1]);
+      const F low23 = _mm256_unpacklo_ps(rows[g + 2], rows[g + 3]);
+      const F high23 = _mm256_unpackhi_ps(rows[g + 2], rows[g + 3]);
+      pairs[g] = _mm256_shuffle_ps(low01, low23, 0x44);
+      pairs[g + 1] = _mm256_shuffle_ps(low01, low23, 0xEE);
+      pairs[g + 2] = _mm256_shuffle_ps(high01, high23, 0x44);
+      pairs[g + 3] = _mm256_shuffle_ps(high01, high23, 0xEE);
+    }
+    for (std::size_t c = 0; c < 4; ++c) {
+      rows[c] = _mm256_permute2f128_ps(pairs[c], pairs[4 + c], 0x20);
+      rows[4 + c] = _mm256_permute2f128_ps(pairs[c], pairs[4 + c], 0x31);
+    }
+  }
+
   static __m256i Mask(std::size_t n) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), lane);
-  }
-
- private:
-  // Step 4 of the tree for two vectors: lanes 0-3 of a, lanes 4-7 of b.
-  static F Halves(F a, F b) {
-    return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
-  }
-  // Step 2 for two results of Halves.
-  static F Pairs(F a, F b) {
-    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xEE));
   }
 };
 

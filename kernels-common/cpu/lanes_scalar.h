@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "kernels-common/quant/quant.h"
 
@@ -17,6 +18,7 @@ struct ScalarLanes {
   struct F {
     float v[8];
   };
+  static constexpr std::size_t kLanes = 8;
 
   template <class Op>
   static F Map(Op op) {
@@ -51,6 +53,8 @@ struct ScalarLanes {
   static F LoadHalf(const std::byte* p) {
     return Map([&](int i) { return HalfToFloat(Word(p, i)); });
   }
+  // One half in every lane.
+  static F SetHalf(const std::byte* p) { return Set1(HalfToFloat(Word(p, 0))); }
   static F LoadBf16(const std::byte* p) {
     return Map(
         [&](int i) { return std::bit_cast<float>(static_cast<std::uint32_t>(Word(p, i)) << 16U); });
@@ -115,16 +119,20 @@ struct ScalarLanes {
     const float s1 = (a.v[1] + a.v[5]) + (a.v[3] + a.v[7]);
     return s0 + s1;
   }
-  // Lane i = Reduce(a[i]).
-  static F Reduce8(const F* a) {
-    return Map([&](int i) { return Reduce(a[i]); });
-  }
   static float MaxOf(F a) {
     float max = a.v[0];
     for (int i = 1; i < 8; ++i) {
       max = max > a.v[i] ? max : a.v[i];
     }
     return max;
+  }
+  // rows[i], lane j becomes rows[j], lane i; kLanes rows.
+  static void Transpose(F* rows) {
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        std::swap(rows[i].v[j], rows[j].v[i]);
+      }
+    }
   }
 
  private:

@@ -1,23 +1,296 @@
 #include "kernels-common/attention/cpu/attention.h"
 
+#include <algorithm>
+#include <array>
 #include <cassert>
 
 #include "kernels-common/attention/cpu/isa_entries.h"
 #include "kernels-common/attention/cpu/scratch.h"
 #include "kernels-common/cpu/dispatch.h"
+#include "kernels-common/exact_math/exact_math.h"
 #include "kernels-common/quant/cpu/quant.h"
 
 namespace bloomery::kernels::cpu {
+namespace {
+
+using RowPointers = std::array<const std::byte*, kAttentionWindow>;
+
+// Rows [begin, begin + count) of a plane; whole strips, filled up with the last row.
+void FindRows(const KvView& view, std::size_t begin, std::size_t count, RowPointers* rows) {
+  std::size_t j = 0;
+  while (j < count) {
+    const std::byte* row = view.Row(begin + j);
+    std::size_t run = count - j;
+    if (view.blocks != nullptr) {
+      run = std::min(run, view.block_rows - (begin + j) % view.block_rows);
+    }
+    for (const std::size_t end = j + run; j < end; ++j, row += view.row_bytes) {
+      (*rows)[j] = row;
+    }
+  }
+  for (; j % kAttentionStrip != 0; ++j) {
+    (*rows)[j] = (*rows)[count - 1];
+  }
+}
+
+std::size_t SlotOf(const AttentionArgs& args, std::size_t row) {
+  return args.slot_ids == nullptr ? 0 : static_cast<std::size_t>(args.slot_ids[row]);
+}
+
+// Keys that a row sees.
+std::size_t KeysOf(const AttentionArgs& args, std::size_t row) {
+  return args.index[row] < 0 ? 0 : static_cast<std::size_t>(args.index[row]) + 1;
+}
+
+// Rows [row_begin, row_end) of one slot, at most a chunk. A window of keys and values is packed
+// once, then every query takes its part of it.
+class Chunk {
+ public:
+  Chunk(const WindowKernels& kernels, const AttentionArgs& args, std::size_t row_begin,
+        std::size_t row_end, std::size_t kv_head, std::byte* scratch)
+      : kernels_(kernels),
+        args_(args),
+        keys_(args.keys[SlotOf(args, row_begin)]),
+        values_(args.values[SlotOf(args, row_begin)]),
+        row_begin_(row_begin),
+        row_end_(row_end),
+        kv_head_(kv_head),
+        cut_(args),
+        scratch_(reinterpret_cast<float*>(scratch)),
+        queries_(reinterpret_cast<const float**>(scratch_ + cut_.QueriesAt())) {
+    std::size_t query = 0;
+    for (std::size_t row = row_begin; row < row_end; ++row) {
+      for (std::size_t g = 0; g < cut_.group; ++g) {
+        queries_[query++] =
+            args.q + row * args.q_stride + (kv_head * cut_.group + g) * args.key_dim;
+      }
+    }
+  }
+
+  float* Out() const { return scratch_ + cut_.OutAt(); }
+  const float* Max() const { return scratch_ + cut_.MaxAt(); }
+  const float* Sum() const { return scratch_ + cut_.SumAt(); }
+
+  std::size_t WindowsSeen() const {
+    std::size_t keys = 0;
+    for (std::size_t row = row_begin_; row < row_end_; ++row) {
+      keys = std::max(keys, KeysOf(args_, row));
+    }
+    return (keys + kAttentionWindow - 1) / kAttentionWindow;
+  }
+
+  // Maxima, sums and outputs (at `out`) become those of one window, or take it in where `merging`.
+  void Window(std::size_t window, bool merging, float* out) const {
+    Runs runs;
+    const std::size_t keys = FindRuns(window * kAttentionWindow, &runs);
+    if (keys == 0) {
+      return;
+    }
+    RowPointers rows;
+    FindRows(keys_, window * kAttentionWindow, keys, &rows);
+    float* strip = scratch_ + cut_.StripAt();
+    float* scores = scratch_ + cut_.ScoresAt();
+    for (std::size_t j = 0; j < keys; j += kAttentionStrip) {
+      kernels_.pack_keys(keys_.type, rows.data() + j, kv_head_ * args_.key_dim, args_.key_dim,
+                         strip);
+      for (std::size_t r = 0; r < runs.count && j < keys; ++r) {
+        const Run& run = runs.at[r];
+        if (run.keys > j) {
+          kernels_.scores(queries_ + run.first, run.queries, strip, args_.key_dim, args_.scale,
+                          scores + run.first * kAttentionWindow + j);
+        }
+      }
+    }
+    for (std::size_t r = 0; r < runs.count; ++r) {
+      TakeScores(runs.at[r], merging);
+    }
+    FindRows(values_, window * kAttentionWindow, keys, &rows);
+    for (std::size_t d = 0; d < args_.value_dim; d += kAttentionStrip) {
+      kernels_.pack_values(values_.type, rows.data(), keys, kv_head_ * args_.value_dim + d,
+                           std::min(kAttentionStrip, args_.value_dim - d), strip);
+      for (std::size_t r = 0; r < runs.count; ++r) {
+        const Run& run = runs.at[r];
+        kernels_.weigh(scores + run.first * kAttentionWindow, run.queries, strip, run.keys, merging,
+                       d, StatesFrom(run.first, out));
+      }
+    }
+  }
+
+ private:
+  // Queries that follow each other and see the same number of a window's keys.
+  struct Run {
+    std::size_t first;
+    std::size_t queries;
+    std::size_t keys;
+  };
+  struct Runs {
+    std::array<Run, kAttentionRowsMax> at;
+    std::size_t count = 0;
+  };
+
+  // Rows that see nothing of the window are in no run. Returns the most keys any row sees.
+  std::size_t FindRuns(std::size_t begin, Runs* runs) const {
+    std::size_t most = 0;
+    std::size_t last = 0;  // keys of the row before
+    for (std::size_t row = row_begin_; row < row_end_; ++row) {
+      const std::size_t seen = KeysOf(args_, row);
+      const std::size_t keys = seen <= begin ? 0 : std::min(kAttentionWindow, seen - begin);
+      if (keys != 0 && keys == last) {
+        runs->at[runs->count - 1].queries += cut_.group;
+      } else if (keys != 0) {
+        runs->at[runs->count++] = {(row - row_begin_) * cut_.group, cut_.group, keys};
+      }
+      last = keys;
+      most = std::max(most, keys);
+    }
+    return most;
+  }
+
+  void TakeScores(const Run& run, bool merging) const {
+    const AttentionStates states = StatesFrom(run.first, nullptr);
+    kernels_.exponentials(scratch_ + cut_.ScoresAt() + run.first * kAttentionWindow, run.queries,
+                          run.keys, states);
+    if (merging) {
+      kernels_.merge(run.queries, states);
+    } else {
+      std::copy_n(states.keep, run.queries, states.max);
+      std::copy_n(states.take, run.queries, states.sum);
+    }
+  }
+
+  AttentionStates StatesFrom(std::size_t query, float* out) const {
+    return {.max = scratch_ + cut_.MaxAt() + query,
+            .sum = scratch_ + cut_.SumAt() + query,
+            .out = out == nullptr ? nullptr : out + query * cut_.value_stride,
+            .out_stride = cut_.value_stride,
+            .keep = scratch_ + cut_.KeepAt() + query,
+            .take = scratch_ + cut_.TakeAt() + query};
+  }
+
+  const WindowKernels& kernels_;
+  const AttentionArgs& args_;
+  const KvView& keys_;
+  const KvView& values_;
+  std::size_t row_begin_;
+  std::size_t row_end_;
+  std::size_t kv_head_;
+  AttentionCut cut_;
+  float* scratch_;
+  const float** queries_;
+};
+
+// out / sum of one query, or zero where the row sees no key.
+void Finish(const AttentionArgs& args, std::size_t row, std::size_t head, const float* out,
+            float sum) {
+  float* y = args.out + row * args.out_stride + head * args.value_dim;
+  if (args.index[row] < 0) {
+    std::fill_n(y, args.value_dim, 0.0F);
+    return;
+  }
+  for (std::size_t d = 0; d < args.value_dim; ++d) {
+    y[d] = out[d] / sum;
+  }
+}
+
+void WholeChunk(const WindowKernels& kernels, const AttentionArgs& args, std::size_t row_begin,
+                std::size_t row_end, std::size_t kv_head, std::byte* scratch) {
+  const AttentionCut cut(args);
+  const Chunk chunk(kernels, args, row_begin, row_end, kv_head, scratch);
+  const std::size_t windows = chunk.WindowsSeen();
+  for (std::size_t window = 0; window < windows; ++window) {
+    chunk.Window(window, window > 0, chunk.Out());
+  }
+  std::size_t query = 0;
+  for (std::size_t row = row_begin; row < row_end; ++row) {
+    for (std::size_t g = 0; g < cut.group; ++g, ++query) {
+      Finish(args, row, kv_head * cut.group + g, chunk.Out() + query * cut.value_stride,
+             chunk.Sum()[query]);
+    }
+  }
+}
+
+}  // namespace
+
+std::size_t AttentionChunkRows(const AttentionArgs& args) { return AttentionCut(args).rows; }
 
 std::size_t AttentionScratchBytes(const AttentionArgs& args) {
-  return AttentionScratch(args).Floats() * sizeof(float);
+  return AttentionCut(args).Floats() * sizeof(float);
 }
 
 void Attention(Isa isa, const AttentionArgs& args, std::size_t row_begin, std::size_t row_end,
                std::size_t kv_head, std::span<std::byte> scratch) {
   assert(args.heads % args.kv_heads == 0 && kv_head < args.kv_heads);
   assert(scratch.size() >= AttentionScratchBytes(args));
-  BLOOMERY_KERNEL_512(isa, Attention)(args, row_begin, row_end, kv_head, scratch.data());
+  const WindowKernels& kernels = BLOOMERY_KERNEL_512(isa, Window)();
+  const std::size_t rows_max = AttentionChunkRows(args);
+  for (std::size_t row = row_begin; row < row_end;) {
+    std::size_t end = row + 1;
+    while (end < row_end && end - row < rows_max && SlotOf(args, end) == SlotOf(args, row)) {
+      ++end;
+    }
+    WholeChunk(kernels, args, row, end, kv_head, scratch.data());
+    row = end;
+  }
+}
+
+std::size_t AttentionPartBytes(const AttentionArgs& args, std::size_t rows) {
+  return AttentionCut(args).PartFloats(rows) * sizeof(float);
+}
+
+void AttentionWindows(Isa isa, const AttentionArgs& args, std::size_t row_begin,
+                      std::size_t row_end, std::size_t kv_head, std::size_t window_begin,
+                      std::size_t window_end, std::byte* parts, std::span<std::byte> scratch) {
+  assert(row_end - row_begin <= AttentionChunkRows(args));
+  const AttentionCut cut(args);
+  const std::size_t rows = row_end - row_begin;
+  const std::size_t queries = rows * cut.group;
+  const Chunk chunk(BLOOMERY_KERNEL_512(isa, Window)(), args, row_begin, row_end, kv_head,
+                    scratch.data());
+  auto* part = reinterpret_cast<float*>(parts);
+  for (std::size_t window = window_begin; window < window_end; ++window) {
+    chunk.Window(window, window_begin == 0 && window > 0, part);
+    if (window_begin != 0 || window + 1 == window_end) {
+      float* max = part + cut.PartOut(rows);
+      std::copy_n(chunk.Max(), queries, max);
+      std::copy_n(chunk.Sum(), queries, max + AttentionCut::RoundUp(queries, 16));
+      part += cut.PartFloats(rows);
+    }
+  }
+}
+
+void AttentionMerge(const AttentionArgs& args, std::size_t row_begin, std::size_t row_end,
+                    std::size_t kv_head, std::size_t head_begin, std::size_t head_end,
+                    std::size_t first_windows, std::byte* parts) {
+  const AttentionCut cut(args);
+  const std::size_t rows = row_end - row_begin;
+  const std::size_t sum_at = AttentionCut::RoundUp(rows * cut.group, 16);
+  auto* first = reinterpret_cast<float*>(parts);
+  for (std::size_t row = row_begin; row < row_end; ++row) {
+    const std::size_t windows =
+        (KeysOf(args, row) + kAttentionWindow - 1) / kAttentionWindow;
+    const std::size_t count = windows > first_windows ? 1 + windows - first_windows : 1;
+    for (std::size_t g = head_begin; g < head_end; ++g) {
+      const std::size_t query = (row - row_begin) * cut.group + g;
+      float* out = first + query * cut.value_stride;
+      float max = first[cut.PartOut(rows) + query];
+      float sum = first[cut.PartOut(rows) + sum_at + query];
+      for (std::size_t p = 1; p < count; ++p) {
+        const float* part = first + p * cut.PartFloats(rows);
+        const float part_max = part[cut.PartOut(rows) + query];
+        const float part_sum = part[cut.PartOut(rows) + sum_at + query];
+        const float larger = max > part_max ? max : part_max;
+        const float a = ExactExp(max - larger);
+        const float b = ExactExp(part_max - larger);
+        const float* o = part + query * cut.value_stride;
+        for (std::size_t d = 0; d < cut.value_stride; ++d) {
+          out[d] = out[d] * a + o[d] * b;
+        }
+        sum = sum * a + part_sum * b;
+        max = larger;
+      }
+      Finish(args, row, kv_head * cut.group + g, out, sum);
+    }
+  }
 }
 
 void KvAppend(Isa isa, const KvAppendArgs& args, std::size_t row_begin, std::size_t row_end) {

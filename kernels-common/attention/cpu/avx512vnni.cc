@@ -1,79 +1,98 @@
-// The inner loops of attention with AVX-512: sixteen lanes a register, thirty-two registers. Only
-// leaf functions live here, so that no code with these instructions is shared with another file.
+// The kernels of a window with AVX-512: sixteen lanes a register, thirty-two registers. The lane
+// type is local to this file, and so is every function made from it.
 #include <immintrin.h>
 
 #include <cstddef>
 
 #include "kernels-common/attention/cpu/isa_entries.h"
+#include "kernels-common/attention/cpu/window_impl.h"
 
 namespace bloomery::kernels::cpu::avx512vnni {
-
 namespace {
 
-// Steps 8, 4, 2 and 1 of N8's tree for eight keys at once; sums[i] holds lanes 0-15 of key i.
-__m256 Reduce8(const __m512* sums) {
-  __m512 eight[4];  // [key i | key i + 4], eight lanes each
-  for (int i = 0; i < 4; ++i) {
-    eight[i] = _mm512_add_ps(_mm512_shuffle_f32x4(sums[i], sums[i + 4], 0x44),
-                             _mm512_shuffle_f32x4(sums[i], sums[i + 4], 0xEE));
+// The operations of cpu/lanes_avx2.h, whose comments hold here too, on sixteen lanes.
+struct Lanes {
+  using F = __m512;
+  static constexpr std::size_t kLanes = 16;
+  // Scores: 8 sums of the lane that is being added, 8 that wait for their partner. Values: 16 sums.
+  static constexpr std::size_t kScoreQueries = 4;
+  static constexpr std::size_t kValueQueries = 8;
+
+  static F Zero() { return _mm512_setzero_ps(); }
+  static F Set1(float x) { return _mm512_set1_ps(x); }
+  static F Load(const float* p) { return _mm512_loadu_ps(p); }
+  static void Store(float* p, F a) { _mm512_storeu_ps(p, a); }
+  static F LoadBytes(const std::byte* p) { return _mm512_loadu_ps(p); }
+  static F LoadHalf(const std::byte* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
-  __m512 four[2];  // keys 0 4 2 6 and 1 5 3 7, four lanes each
-  for (int i = 0; i < 2; ++i) {
-    four[i] = _mm512_add_ps(_mm512_shuffle_f32x4(eight[i], eight[i + 2], 0x88),
-                            _mm512_shuffle_f32x4(eight[i], eight[i + 2], 0xDD));
+  static F SetHalf(const std::byte* p) {
+    short half = 0;  // NOLINT(google-runtime-int): what the intrinsic takes
+    __builtin_memcpy(&half, p, sizeof(half));
+    return _mm512_cvtph_ps(_mm256_set1_epi16(half));
   }
-  // Keys 0 1, 4 5, 2 3, 6 7, two lanes each.
-  const __m512 two = _mm512_add_ps(_mm512_shuffle_ps(four[0], four[1], 0x44),
-                                   _mm512_shuffle_ps(four[0], four[1], 0xEE));
-  const __m512 one = _mm512_add_ps(two, _mm512_movehdup_ps(two));
-  const __m512i order = _mm512_setr_epi32(0, 2, 8, 10, 4, 6, 12, 14, 0, 0, 0, 0, 0, 0, 0, 0);
-  return _mm512_castps512_ps256(_mm512_permutexvar_ps(order, one));
-}
+  static F LoadInt8(const std::byte* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+  }
+
+  static F Add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F Max(F a, F b) { return _mm512_max_ps(a, b); }
+  static F Min(F a, F b) { return _mm512_min_ps(a, b); }
+  static F Rint(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT); }
+  static F PowerOfTwo(F n) {
+    const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));
+  }
+  static F KeepNan(F x, F y) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), y, x);
+  }
+  static F First(std::size_t n, F changed, F kept) {
+    return _mm512_mask_blend_ps(static_cast<__mmask16>((1U << n) - 1U), kept, changed);
+  }
+  static float Reduce(F a) {  // the tree 8, 4, 2, 1
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+  }
+  static float MaxOf(F a) {
+    const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+  }
+
+  static void Transpose(F* rows) {
+    F pairs[kLanes];  // of rows 4g..4g+3: columns c, c + 4, c + 8, c + 12 at [4g + c]
+    for (std::size_t g = 0; g < kLanes; g += 4) {
+      const F low01 = _mm512_unpacklo_ps(rows[g], rows[g + 1]);
+      const F high01 = _mm512_unpackhi_ps(rows[g], rows[g + 1]);
+      const F low23 = _mm512_unpacklo_ps(rows[g + 2], rows[g + 3]);
+      const F high23 = _mm512_unpackhi_ps(rows[g + 2], rows[g + 3]);
+      pairs[g] = _mm512_shuffle_ps(low01, low23, 0x44);
+      pairs[g + 1] = _mm512_shuffle_ps(low01, low23, 0xEE);
+      pairs[g + 2] = _mm512_shuffle_ps(high01, high23, 0x44);
+      pairs[g + 3] = _mm512_shuffle_ps(high01, high23, 0xEE);
+    }
+    for (std::size_t c = 0; c < 4; ++c) {
+      const F even_low = _mm512_shuffle_f32x4(pairs[c], pairs[4 + c], 0x88);
+      const F odd_low = _mm512_shuffle_f32x4(pairs[c], pairs[4 + c], 0xDD);
+      const F even_high = _mm512_shuffle_f32x4(pairs[8 + c], pairs[12 + c], 0x88);
+      const F odd_high = _mm512_shuffle_f32x4(pairs[8 + c], pairs[12 + c], 0xDD);
+      rows[c] = _mm512_shuffle_f32x4(even_low, even_high, 0x88);
+      rows[4 + c] = _mm512_shuffle_f32x4(odd_low, odd_high, 0x88);
+      rows[8 + c] = _mm512_shuffle_f32x4(even_low, even_high, 0xDD);
+      rows[12 + c] = _mm512_shuffle_f32x4(odd_low, odd_high, 0xDD);
+    }
+  }
+};
 
 }  // namespace
 
-void Dots8(const float* q, const float* const* keys, std::size_t dim, float scale, float* scores) {
-  __m512 low[8];   // lanes 0-15 of each key's dot
-  __m512 high[8];  // lanes 16-31
-  for (int i = 0; i < 8; ++i) {
-    low[i] = _mm512_setzero_ps();
-    high[i] = _mm512_setzero_ps();
-  }
-  for (std::size_t k = 0; k < dim; k += 32) {
-    const __m512 q_low = _mm512_loadu_ps(q + k);
-    const __m512 q_high = _mm512_loadu_ps(q + k + 16);
-    for (int i = 0; i < 8; ++i) {
-      low[i] = _mm512_fmadd_ps(q_low, _mm512_loadu_ps(keys[i] + k), low[i]);
-      high[i] = _mm512_fmadd_ps(q_high, _mm512_loadu_ps(keys[i] + k + 16), high[i]);
-    }
-  }
-  for (int i = 0; i < 8; ++i) {
-    low[i] = _mm512_add_ps(low[i], high[i]);  // step 16
-  }
-  _mm256_storeu_ps(scores, _mm256_mul_ps(Reduce8(low), _mm256_set1_ps(scale)));
-}
-
-void WeighPair(const float* p0, const float* p1, const float* values, std::size_t stride,
-               std::size_t count, float* o0, float* o1) {
-  __m512 first[4];
-  __m512 second[4];
-  for (int i = 0; i < 4; ++i) {
-    first[i] = _mm512_setzero_ps();
-    second[i] = _mm512_setzero_ps();
-  }
-  for (std::size_t j = 0; j < count; ++j) {
-    const __m512 weight0 = _mm512_set1_ps(p0[j]);
-    const __m512 weight1 = _mm512_set1_ps(p1[j]);
-    for (int i = 0; i < 4; ++i) {
-      const __m512 value = _mm512_loadu_ps(values + j * stride + 16 * i);
-      first[i] = _mm512_fmadd_ps(weight0, value, first[i]);
-      second[i] = _mm512_fmadd_ps(weight1, value, second[i]);
-    }
-  }
-  for (int i = 0; i < 4; ++i) {
-    _mm512_storeu_ps(o0 + 16 * i, first[i]);
-    _mm512_storeu_ps(o1 + 16 * i, second[i]);
-  }
-}
+const WindowKernels& Window() { return kWindowKernels<Lanes>; }
 
 }  // namespace bloomery::kernels::cpu::avx512vnni

@@ -1,4 +1,7 @@
-// The functions each instruction set brings for attention. Internal.
+// What each instruction set brings for attention: the work inside one window of keys, a strip at a
+// time. A strip is 32 keys with all their values (lanes are keys), or 32 value columns of all keys
+// (lanes are columns). Queries are (row, head) pairs that share keys; their scores lie
+// kAttentionWindow floats apart. Internal.
 #pragma once
 
 #include <cstddef>
@@ -7,25 +10,50 @@
 
 namespace bloomery::kernels::cpu {
 
-using AttentionFunction = void(const AttentionArgs& args, std::size_t row_begin,
-                               std::size_t row_end, std::size_t kv_head, std::byte* scratch);
+inline constexpr std::size_t kAttentionStrip = 32;
+
+// Running maxima, sums and outputs of queries, and the factors of their last merge. Arrays are
+// padded to 16 floats.
+struct AttentionStates {
+  float* max;
+  float* sum;
+  float* out;  // out_stride floats a query
+  std::size_t out_stride;
+  float* keep;  // a of attention.h
+  float* take;  // b
+};
+
+struct WindowKernels {
+  // strip[d * 32 + j] = value first + d of rows[j], for d < dim and 32 rows.
+  void (*pack_keys)(KvType type, const std::byte* const* rows, std::size_t first, std::size_t dim,
+                    float* strip);
+  // scores[i * kAttentionWindow + j] = dot(q[i], key j of the strip) * scale, j < 32.
+  void (*scores)(const float* const* q, std::size_t queries, const float* strip, std::size_t dim,
+                 float scale, float* scores);
+  // Scores become exponentials (those past `count` anything); maxima and sums of the window go to
+  // states.keep and .take.
+  void (*exponentials)(float* scores, std::size_t queries, std::size_t count,
+                       const AttentionStates& states);
+  // The maxima and sums of a window in keep and take are merged into max and sum; keep and take
+  // become a and b.
+  void (*merge)(std::size_t queries, const AttentionStates& states);
+  // strip[j * 32 + d] = value first + d of rows[j], for d < dim <= 32 and j < count; zero above dim.
+  void (*pack_values)(KvType type, const std::byte* const* rows, std::size_t count,
+                      std::size_t first, std::size_t dim, float* strip);
+  // With o[d] = sum over j < count of p[j] * strip[j * 32 + d] for d < 32: out[column + d] = o[d],
+  // or out*a + o*b where `merging`.
+  void (*weigh)(const float* p, std::size_t queries, const float* strip, std::size_t count,
+                bool merging, std::size_t column, const AttentionStates& states);
+};
 
 namespace scalar {
-AttentionFunction Attention;
+const WindowKernels& Window();
 }  // namespace scalar
 namespace avx2 {
-AttentionFunction Attention;
+const WindowKernels& Window();
 }  // namespace avx2
 namespace avx512vnni {
-AttentionFunction Attention;
-
-// The inner loops, which alone are built with AVX-512 (avx512vnni.cc).
-// scores[i] = dot(q, keys[i]) * scale for eight keys, in N8's order; dim divides by 32.
-void Dots8(const float* q, const float* const* keys, std::size_t dim, float scale, float* scores);
-// For two heads, o[0 .. 64) = sum over keys j, ascending, of p[j] * values[j*stride ..], by fma
-// from +0.
-void WeighPair(const float* p0, const float* p1, const float* values, std::size_t stride,
-               std::size_t count, float* o0, float* o1);
+const WindowKernels& Window();
 }  // namespace avx512vnni
 
 }  // namespace bloomery::kernels::cpu

@@ -1,12 +1,17 @@
-#include "kernels-common/attention/cpu/impl.h"
 #include "kernels-common/attention/cpu/isa_entries.h"
+#include "kernels-common/attention/cpu/window_impl.h"
 #include "kernels-common/cpu/lanes_scalar.h"
 
 namespace bloomery::kernels::cpu::scalar {
+namespace {
 
-void Attention(const AttentionArgs& args, std::size_t row_begin, std::size_t row_end,
-               std::size_t kv_head, std::byte* scratch) {
-  AttentionTask<ScalarLanes>(args, row_begin, row_end, kv_head, scratch);
-}
+struct Lanes : ScalarLanes {
+  static constexpr std::size_t kScoreQueries = 1;
+  static constexpr std::size_t kValueQueries = 1;
+};
+
+}  // namespace
+
+const WindowKernels& Window() { return kWindowKernels<Lanes>; }
 
 }  // namespace bloomery::kernels::cpu::scalar

@@ -1,42 +1,58 @@
-// How the scratch of one attention task is cut. Internal.
+// How the scratch of one attention task, and a part of split-key attention, are cut. Internal.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "kernels-common/attention/attention.h"
+#include "kernels-common/attention/cpu/isa_entries.h"
 
 namespace bloomery::kernels::cpu {
 
-// Rows that share one decoding of a window: their states are some 5 KiB a row for 8 heads of 128.
-inline constexpr std::size_t kAttentionChunkRows = 8;
+// Queries that share one decoding of a window. Packing a window costs about what four queries cost,
+// so 128 make it a few percent; their scores, outputs and q (192 KiB for heads of 128) stay in the
+// second cache, strips in the first.
+inline constexpr std::size_t kAttentionQueries = 128;
+inline constexpr std::size_t kAttentionRowsMax = 32;
 
-// All counts are in floats and multiples of 16, so every part is 64-byte aligned. Decoded keys and
-// values of a window are shared; scores, o, maximum and sum of the window are one a head of the
-// group; the running states are one a (row, head) of the chunk.
-struct AttentionScratch {
-  std::size_t key_stride;    // floats of a decoded key
-  std::size_t value_stride;  // floats of a decoded value, of o
+// All counts are in floats and multiples of 16, so every part is 64-byte aligned.
+struct AttentionCut {
   std::size_t group;         // query heads of a kv head
-  std::size_t states;        // (row, head) pairs of a chunk
+  std::size_t rows;          // rows of a chunk at most
+  std::size_t queries;       // (row, head) pairs of a chunk at most
+  std::size_t strip;         // floats of the larger of a strip of keys and one of values
+  std::size_t value_stride;  // floats of an output: whole strips
 
-  explicit AttentionScratch(const AttentionArgs& args)
-      : key_stride(Align16(args.key_dim)),
-        value_stride(Align16(args.value_dim)),
-        group(args.heads / args.kv_heads),
-        states(kAttentionChunkRows * group) {}
+  explicit AttentionCut(const AttentionArgs& args)
+      : group(args.heads / args.kv_heads),
+        rows(std::clamp<std::size_t>(kAttentionQueries / group, 1, kAttentionRowsMax)),
+        queries(rows * group),
+        strip(kAttentionStrip * std::max(args.key_dim, kAttentionWindow)),
+        value_stride(RoundUp(args.value_dim, kAttentionStrip)) {}
 
-  static std::size_t Align16(std::size_t floats) { return (floats + 15) / 16 * 16; }
+  static std::size_t RoundUp(std::size_t n, std::size_t unit) {
+    return (n + unit - 1) / unit * unit;
+  }
 
-  std::size_t KeysAt() const { return 0; }
-  std::size_t ValuesAt() const { return kAttentionWindow * key_stride; }
-  std::size_t ScoresAt() const { return ValuesAt() + kAttentionWindow * value_stride; }
-  std::size_t WindowAt() const { return ScoresAt() + kAttentionWindow * group; }
-  std::size_t WindowMaxAt() const { return WindowAt() + value_stride * group; }
-  std::size_t WindowSumAt() const { return WindowMaxAt() + Align16(group); }
-  std::size_t MaxAt() const { return WindowSumAt() + Align16(group); }
-  std::size_t SumAt() const { return MaxAt() + Align16(states); }
-  std::size_t OutAt() const { return SumAt() + Align16(states); }
-  std::size_t Floats() const { return OutAt() + states * value_stride; }
+  // One value a query: a kernel that starts at any of them may touch fifteen more.
+  std::size_t PerQuery() const { return RoundUp(queries, 16) + 16; }
+  std::size_t StripAt() const { return 0; }
+  std::size_t ScoresAt() const { return strip; }
+  std::size_t QueriesAt() const { return ScoresAt() + kAttentionWindow * queries; }
+  std::size_t MaxAt() const {
+    return QueriesAt() + RoundUp(queries * sizeof(const float*) / sizeof(float), 16);
+  }
+  std::size_t SumAt() const { return MaxAt() + PerQuery(); }
+  std::size_t KeepAt() const { return SumAt() + PerQuery(); }
+  std::size_t TakeAt() const { return KeepAt() + PerQuery(); }
+  std::size_t OutAt() const { return TakeAt() + PerQuery(); }
+  std::size_t Floats() const { return OutAt() + queries * value_stride; }
+
+  // A part of `part_rows` rows: outputs, then maxima, then sums.
+  std::size_t PartOut(std::size_t part_rows) const { return part_rows * group * value_stride; }
+  std::size_t PartFloats(std::size_t part_rows) const {
+    return PartOut(part_rows) + 2 * RoundUp(part_rows * group, 16);
+  }
 };
 
 }  // namespace bloomery::kernels::cpu
