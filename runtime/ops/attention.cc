@@ -93,7 +93,8 @@ class AttentionStep : public Step {
     const int64_t wanted =
         std::max<int64_t>(1, threads_ * kPiecesPerThread / std::max<int32_t>(1, kv_heads));
     Split split = Split::Of(rows, 1, 1, wanted);
-    split.per_piece = std::min<int64_t>(split.per_piece, static_cast<int64_t>(kernels::cpu::AttentionChunkRows(args_)));
+    split.per_piece = std::min<int64_t>(
+        split.per_piece, static_cast<int64_t>(kernels::cpu::AttentionChunkRows(args_)));
     return {split, kv_heads};
   }
 

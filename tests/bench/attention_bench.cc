@@ -47,7 +47,7 @@ void RunAttention(benchmark::State& state) {
       benchmark::Counter::kIsRate);
 }
 
-BENCHMARK(RunAttention)->ArgsProduct({{0, 1, 2}, {512, 4096}, {1, 8}});
+BENCHMARK(RunAttention)->ArgsProduct({{0, 1, 2}, {512, 4096}, {1, 8, 32}});
 
 }  // namespace
 }  // namespace bloomery::kernels

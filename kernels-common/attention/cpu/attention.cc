@@ -266,8 +266,7 @@ void AttentionMerge(const AttentionArgs& args, std::size_t row_begin, std::size_
   const std::size_t sum_at = AttentionCut::RoundUp(rows * cut.group, 16);
   auto* first = reinterpret_cast<float*>(parts);
   for (std::size_t row = row_begin; row < row_end; ++row) {
-    const std::size_t windows =
-        (KeysOf(args, row) + kAttentionWindow - 1) / kAttentionWindow;
+    const std::size_t windows = (KeysOf(args, row) + kAttentionWindow - 1) / kAttentionWindow;
     const std::size_t count = windows > first_windows ? 1 + windows - first_windows : 1;
     for (std::size_t g = head_begin; g < head_end; ++g) {
       const std::size_t query = (row - row_begin) * cut.group + g;

@@ -37,7 +37,8 @@ struct WindowKernels {
   // The maxima and sums of a window in keep and take are merged into max and sum; keep and take
   // become a and b.
   void (*merge)(std::size_t queries, const AttentionStates& states);
-  // strip[j * 32 + d] = value first + d of rows[j], for d < dim <= 32 and j < count; zero above dim.
+  // strip[j * 32 + d] = value first + d of rows[j], for d < dim <= 32 and j < count; zero above
+  // dim.
   void (*pack_values)(KvType type, const std::byte* const* rows, std::size_t count,
                       std::size_t first, std::size_t dim, float* strip);
   // With o[d] = sum over j < count of p[j] * strip[j * 32 + d] for d < 32: out[column + d] = o[d],
