@@ -9,17 +9,23 @@
 
 namespace bloomery::kernels {
 
-// kAvx512Vnni: AVX-512 F, BW, DQ, VL and VNNI. Topics without kernels for one use the next lower.
-enum class Isa { kScalar, kAvx2, kAvx512Vnni };
+// kAvx512Vnni: AVX-512 F, BW, DQ, VL and VNNI. kAmx: these and AMX with int8. Topics without
+// kernels for one use the next lower.
+enum class Isa { kScalar, kAvx2, kAvx512Vnni, kAmx };
 
 // Their names, by value: the one list that a user's choice is compared with.
-inline constexpr std::array<std::string_view, 3> kIsaNames = {"scalar", "avx2", "avx512vnni"};
+inline constexpr std::array<std::string_view, 4> kIsaNames = {"scalar", "avx2", "avx512vnni",
+                                                              "amx"};
 
 // The best one this machine and this build have.
 Isa DetectIsa();
 
-// All that this machine and this build have, slowest first; never empty.
+// All that this machine and this build have, slowest first; never empty. Where the CPU has AMX, the
+// first call of this or of the two beside it asks the kernel for its state, once for the process.
 std::span<const Isa> AvailableIsas();
+
+// Why kAmx is missing although the CPU has it; empty where the CPU lacks it or nothing is missing.
+std::string_view WhyNoAmx();
 
 // Its entry of kIsaNames.
 const char* IsaName(Isa isa);

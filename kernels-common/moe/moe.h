@@ -51,8 +51,8 @@ struct ExpertGateUpArgs {
   const float* x = nullptr;  // activations as in LinearArgs
   std::size_t x_stride = 0;
   QuantisedRows quantised;
-  const std::int32_t* place_rows =
-      nullptr;             // of the group's first place: groups.place_rows + offset
+  // Of the group's first place: groups.place_rows + offset. Null: activation row p of place p.
+  const std::int32_t* place_rows = nullptr;
   std::size_t places = 0;  // of the group
   float* h = nullptr;      // row of the group's first place
   std::size_t h_stride = 0;

@@ -1,6 +1,9 @@
 #include "runtime/ops/backend.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "kernels-common/attention/cpu/attention.h"
@@ -56,7 +59,8 @@ constexpr Backend CpuBackend() {
                    size_t end) { cpu::KvAppend(kIsa, args, begin, end); },
       .route = [](const kernels::RouterArgs& args, size_t begin,
                   size_t end) { return cpu::Route(kIsa, args, begin, end); },
-      .gate_up_scratch = cpu::ExpertGateUpScratchBytes,
+      .gate_up_scratch =
+          [](size_t k, size_t places) { return cpu::ExpertGateUpScratchBytes(kIsa, k, places); },
       .gate_up =
           [](const kernels::ExpertGateUpArgs& args, size_t begin, size_t end,
              std::span<std::byte> scratch) {
@@ -141,26 +145,38 @@ constexpr Backend kReference = {
     .pick_sum = PickSumByReference,
 };
 
-constexpr Backend kScalar = CpuBackend<Isa::kScalar>();
-constexpr Backend kAvx2 = CpuBackend<Isa::kAvx2>();
+// By Isa.
+constexpr std::array<Backend, kernels::kIsaNames.size()> kOfIsa = {
+    CpuBackend<Isa::kScalar>(), CpuBackend<Isa::kAvx2>(), CpuBackend<Isa::kAvx512Vnni>(),
+    CpuBackend<Isa::kAmx>()};
 
-constexpr Backend kAvx512Vnni = CpuBackend<Isa::kAvx512Vnni>();
+const Backend& BackendOf(Isa isa) { return kOfIsa[static_cast<size_t>(isa)]; }
 
-const Backend& BackendOf(Isa isa) {
-  return isa == Isa::kAvx512Vnni ? kAvx512Vnni : isa == Isa::kAvx2 ? kAvx2 : kScalar;
+// " (why)", where the CPU has what the system withholds.
+std::string Reason(Isa isa) {
+  const std::string_view why = kernels::WhyNoAmx();
+  return isa != Isa::kAmx || why.empty() ? "" : " (" + std::string(why) + ")";
 }
 
 }  // namespace
 
 const Backend& FindBackend(std::string_view name) {
-  if (name == "auto") return BackendOf(kernels::DetectIsa());
+  if (name == "auto") {
+    const Isa best = kernels::DetectIsa();
+    if (!kernels::WhyNoAmx().empty()) {
+      LOG(WARNING) << "this CPU's AMX is not used: " << kernels::WhyNoAmx() << "; the kernels are '"
+                   << kernels::IsaName(best) << "'";
+    }
+    return BackendOf(best);
+  }
   if (name == kReference.name) return kReference;
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni}) {
+  for (size_t i = 0; i < kOfIsa.size(); ++i) {
+    const Isa isa{static_cast<int>(i)};
     if (name != BackendOf(isa).name) continue;
     const std::span<const Isa> available = kernels::AvailableIsas();
     if (std::find(available.begin(), available.end(), isa) == available.end()) {
       throw Error(ErrorKind::kUsage, "this machine or build has no '" + std::string(name) +
-                                         "' kernels; choose auto or scalar");
+                                         "' kernels" + Reason(isa) + "; choose auto or scalar");
     }
     return BackendOf(isa);
   }

@@ -20,7 +20,7 @@ namespace bloomery::ops {
 
 // Signatures and contracts are those of kernels-common/<topic>/cpu/*.h without the Isa.
 struct Backend {
-  std::string_view name;  // "reference", "scalar", "avx2", "avx512vnni"
+  std::string_view name;  // "reference", or one of kernels::kIsaNames
   void (*quantise_rows)(const float* x, size_t x_stride, const kernels::QuantisedRows& out,
                         size_t row_begin, size_t row_end);
   size_t (*linear_scratch)(size_t k);
@@ -44,7 +44,7 @@ struct Backend {
 
 // "auto" (the best this machine has), "reference", or one of kernels::kIsaNames. Throws
 // Error(kUsage) naming the known ones for another name, and for one that this machine or build
-// lacks.
+// lacks. "auto" logs a line where the CPU has AMX and the system withholds it.
 const Backend& FindBackend(std::string_view name);
 
 }  // namespace bloomery::ops

@@ -61,12 +61,40 @@ double ReadBound() {
     return 12.0 * (operations_each) * kRounds / (ThreadSeconds() - start);                       \
   }()
 
+// Operations a second of four independent chains of tile products.
+double TileBound() {
+  struct alignas(64) Shape {
+    std::uint8_t palette = 1;
+    std::uint8_t start_row = 0;
+    std::uint8_t unused[14] = {};
+    std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } shape;
+  asm volatile("ldtilecfg %0" ::"m"(shape) : "memory");
+  constexpr int kRounds = 1000000;
+  const double start = ThreadSeconds();
+  for (int i = 0; i < kRounds; ++i) {
+    asm volatile(
+        "tdpbssd %tmm6, %tmm4, %tmm0\n"
+        "tdpbssd %tmm6, %tmm5, %tmm1\n"
+        "tdpbssd %tmm7, %tmm4, %tmm2\n"
+        "tdpbssd %tmm7, %tmm5, %tmm3\n");
+  }
+  const double seconds = ThreadSeconds() - start;
+  asm volatile("tilerelease" ::: "memory");
+  return 4.0 * 2.0 * 16.0 * 16.0 * 64.0 * kRounds / seconds;
+}
+
 double ArithmeticBound(const FormatTraits& format, Isa isa) {
   static const double fma = BLOOMERY_MEASURE(BLOOMERY_FMA, 16.0);
   static const double madd = BLOOMERY_MEASURE(BLOOMERY_MADD, 64.0);
   static const double vnni =
-      DetectIsa() == Isa::kAvx512Vnni ? BLOOMERY_MEASURE(BLOOMERY_VNNI, 128.0) : 0.0;
-  return format.activation_group == 0 ? fma : isa == Isa::kAvx512Vnni ? vnni : madd;
+      DetectIsa() >= Isa::kAvx512Vnni ? BLOOMERY_MEASURE(BLOOMERY_VNNI, 128.0) : 0.0;
+  static const double tiles = DetectIsa() == Isa::kAmx ? TileBound() : 0.0;
+  return format.activation_group == 0 ? fma
+         : isa == Isa::kAmx           ? tiles
+         : isa == Isa::kAvx512Vnni    ? vnni
+                                      : madd;
 }
 #else
 double ArithmeticBound(const FormatTraits& /*format*/, Isa /*isa*/) { return 0.0; }
@@ -108,7 +136,7 @@ const bool kRegistered = [] {
       if (isa == Isa::kScalar) {
         run->Args({768, 1})->Args({768, 64});
       } else {
-        run->ArgsProduct({{4096}, {1, 2, 4, 8, 64, 512}});
+        run->ArgsProduct({{4096}, {1, 2, 4, 8, 16, 32, 64, 512}});
       }
     }
   }

@@ -1,4 +1,4 @@
-// What 256 weights of a tile take in scratch, for the largest of its users. Internal.
+// What the kernels take in scratch: for 256 weights of a tile, and for a call. Internal.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +15,9 @@ inline constexpr std::size_t kTileStepBytes = 384;
 
 // One unpacked step of the 32 weight rows of an AVX-512 tile.
 inline constexpr std::size_t kLanesStepBytes = 11520;
+
+// amx_impl.h: what a call takes whatever its k.
+inline constexpr std::size_t kAmxScratchBytes = 42240;
 
 inline constexpr std::size_t kScratchStepBytes =
     std::max({kLanesStepBytes, kTileRows* kTileStepBytes,  // avx2.cc: eight unpacked rows

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "kernels-common/quant/blocks.h"
 #include "kernels-common/quant/iq_tables.h"
@@ -29,6 +30,8 @@ Word LoadAs(const std::byte* p) {
 
 float LoadHalf(const std::byte* p) { return _cvtsh_ss(LoadAs<std::uint16_t>(p)); }
 
+// A format of 256 says kBytes of a block, kSub weights that share a scale, kMins and kSigned.
+//
 // Step of 256 unpacked. `scales` holds the factors of vectors 0..7 of 32 codes: word j of the low
 // half for the first 16 codes of vector j, word j of the high half for the others. `side` goes with
 // QuantisedRows::sums: the mins, or what takes the offset of unsigned codes back out of I. Codes
@@ -101,9 +104,30 @@ void BitPairs(__m256i bytes, __m256i* codes) {
   codes[3] = Bits<-6, 3>(bytes);
 }
 
+// Eight vectors of nibbles from 128 bytes, low and high ones in turn.
+void NibblePairs(const std::byte* bytes, __m256i* codes) {
+  for (std::size_t i = 0; i < 4; ++i) {
+    const __m256i both = LoadInt(bytes + 32 * i);
+    codes[2 * i] = Bits<0, 15>(both);
+    codes[2 * i + 1] = Bits<-4, 15>(both);
+  }
+}
+
+// Bit v of every byte becomes bit kTo of the codes of vector v.
+template <int kTo, int... kVectors>
+void AddBits(__m256i bytes, __m256i* codes, std::integer_sequence<int, kVectors...> /*vectors*/) {
+  ((codes[kVectors] = _mm256_or_si256(codes[kVectors], Bits<kTo - kVectors, 1 << kTo>(bytes))),
+   ...);
+}
+template <int kTo>
+void AddBits(__m256i bytes, __m256i* codes) {
+  AddBits<kTo>(bytes, codes, std::make_integer_sequence<int, 8>());
+}
+
 struct FormatQ2K {
   static constexpr int kType = 10;
   static constexpr std::size_t kBytes = 84;
+  static constexpr std::size_t kSub = 16;
   static constexpr bool kMins = true;
   static constexpr bool kSigned = false;
   static float D(const std::byte* block) { return LoadHalf(block + 80); }
@@ -123,6 +147,7 @@ struct FormatQ2K {
 struct FormatQ3K {
   static constexpr int kType = 11;
   static constexpr std::size_t kBytes = 110;
+  static constexpr std::size_t kSub = 16;
   static constexpr bool kMins = false;
   static constexpr bool kSigned = false;
   static float D(const std::byte* block) { return LoadHalf(block + 108); }
@@ -131,13 +156,7 @@ struct FormatQ3K {
     KStep step;
     BitPairs(LoadInt(block + 32), step.codes);
     BitPairs(LoadInt(block + 64), step.codes + 4);
-    const __m256i high = LoadInt(block);  // bit v of a byte: vector v
-    const __m256i bits[8] = {Bits<2, 4>(high),  Bits<1, 4>(high),  Bits<0, 4>(high),
-                             Bits<-1, 4>(high), Bits<-2, 4>(high), Bits<-3, 4>(high),
-                             Bits<-4, 4>(high), Bits<-5, 4>(high)};
-    for (int v = 0; v < 8; ++v) {
-      step.codes[v] = _mm256_or_si256(step.codes[v], bits[v]);
-    }
+    AddBits<2>(LoadInt(block), step.codes);
     const auto low = LoadAs<std::uint64_t>(block + 96);
     const std::uint64_t pairs = LoadAs<std::uint32_t>(block + 104);
     constexpr std::uint64_t kNibbles = 0x0F0F0F0F0F0F0F0FU;
@@ -159,17 +178,14 @@ struct FormatQ3K {
 struct FormatQ4K {
   static constexpr int kType = 12;
   static constexpr std::size_t kBytes = 144;
+  static constexpr std::size_t kSub = 32;
   static constexpr bool kMins = true;
   static constexpr bool kSigned = false;
   static float D(const std::byte* block) { return LoadHalf(block); }
   static float M(const std::byte* block) { return -LoadHalf(block + 2); }
   static KStep Unpack(const std::byte* block) {
     KStep step;
-    for (std::size_t i = 0; i < 4; ++i) {
-      const __m256i bytes = LoadInt(block + 16 + 32 * i);
-      step.codes[2 * i] = Bits<0, 15>(bytes);
-      step.codes[2 * i + 1] = Bits<-4, 15>(bytes);
-    }
+    NibblePairs(block + 16, step.codes);
     SixBitPairs(block + 4, &step);
     return step;
   }
@@ -178,21 +194,15 @@ struct FormatQ4K {
 struct FormatQ5K {
   static constexpr int kType = 13;
   static constexpr std::size_t kBytes = 176;
+  static constexpr std::size_t kSub = 32;
   static constexpr bool kMins = true;
   static constexpr bool kSigned = false;
   static float D(const std::byte* block) { return LoadHalf(block); }
   static float M(const std::byte* block) { return -LoadHalf(block + 2); }
   static KStep Unpack(const std::byte* block) {
     KStep step;
-    const __m256i high = LoadInt(block + 16);  // bit v of a byte: vector v
-    const __m256i bits[8] = {Bits<4, 16>(high),  Bits<3, 16>(high), Bits<2, 16>(high),
-                             Bits<1, 16>(high),  Bits<0, 16>(high), Bits<-1, 16>(high),
-                             Bits<-2, 16>(high), Bits<-3, 16>(high)};
-    for (std::size_t i = 0; i < 4; ++i) {
-      const __m256i bytes = LoadInt(block + 48 + 32 * i);
-      step.codes[2 * i] = _mm256_or_si256(Bits<0, 15>(bytes), bits[2 * i]);
-      step.codes[2 * i + 1] = _mm256_or_si256(Bits<-4, 15>(bytes), bits[2 * i + 1]);
-    }
+    NibblePairs(block + 48, step.codes);
+    AddBits<4>(LoadInt(block + 16), step.codes);
     SixBitPairs(block + 4, &step);
     return step;
   }
@@ -201,6 +211,7 @@ struct FormatQ5K {
 struct FormatQ6K {
   static constexpr int kType = 14;
   static constexpr std::size_t kBytes = 210;
+  static constexpr std::size_t kSub = 16;
   static constexpr bool kMins = false;
   static constexpr bool kSigned = false;
   static float D(const std::byte* block) { return LoadHalf(block + 208); }
@@ -229,6 +240,7 @@ struct FormatQ6K {
 struct FormatIq4Xs {
   static constexpr int kType = 23;
   static constexpr std::size_t kBytes = 136;
+  static constexpr std::size_t kSub = 32;
   static constexpr bool kMins = false;
   static constexpr bool kSigned = true;
   static float D(const std::byte* block) { return LoadHalf(block); }
@@ -302,6 +314,7 @@ struct FormatIq {
 struct FormatIq2Xxs : FormatIq {
   static constexpr int kType = 16;
   static constexpr std::size_t kBytes = 66;
+  static constexpr std::size_t kSub = 32;
   static float D(const std::byte* block) { return LoadHalf(block) * 0.125F; }
   static KStep Unpack(const std::byte* block) {
     KStep step;
@@ -324,6 +337,7 @@ struct FormatIq2Xxs : FormatIq {
 struct FormatIq2Xs : FormatIq {
   static constexpr int kType = 17;
   static constexpr std::size_t kBytes = 74;
+  static constexpr std::size_t kSub = 16;
   static float D(const std::byte* block) { return LoadHalf(block) * 0.125F; }
   static KStep Unpack(const std::byte* block) {
     KStep step;
@@ -346,6 +360,7 @@ struct FormatIq2Xs : FormatIq {
 struct FormatIq2S : FormatIq {
   static constexpr int kType = 22;
   static constexpr std::size_t kBytes = 82;
+  static constexpr std::size_t kSub = 16;
   static float D(const std::byte* block) { return LoadHalf(block) * 0.125F; }
   static KStep Unpack(const std::byte* block) {
     KStep step;
@@ -367,6 +382,7 @@ struct FormatIq2S : FormatIq {
 struct FormatIq3Xxs : FormatIq {
   static constexpr int kType = 18;
   static constexpr std::size_t kBytes = 98;
+  static constexpr std::size_t kSub = 32;
   static float D(const std::byte* block) { return LoadHalf(block) * 0.25F; }
   static KStep Unpack(const std::byte* block) {
     KStep step;
@@ -389,6 +405,7 @@ struct FormatIq3Xxs : FormatIq {
 struct FormatIq3S : FormatIq {
   static constexpr int kType = 21;
   static constexpr std::size_t kBytes = 110;
+  static constexpr std::size_t kSub = 32;
   static float D(const std::byte* block) { return LoadHalf(block); }
   static KStep Unpack(const std::byte* block) {
     KStep step;
@@ -418,6 +435,7 @@ std::uint64_t Shift(unsigned bit) { return bit != 0 ? ~std::uint64_t{0} : 0x0101
 struct FormatIq1S : FormatIq {
   static constexpr int kType = 19;
   static constexpr std::size_t kBytes = 50;
+  static constexpr std::size_t kSub = 32;
   static float D(const std::byte* block) { return LoadHalf(block) * 0.125F; }
   static KStep Unpack(const std::byte* block) {
     KStep step;
@@ -442,6 +460,7 @@ struct FormatIq1S : FormatIq {
 struct FormatIq1M : FormatIq {
   static constexpr int kType = 29;
   static constexpr std::size_t kBytes = 56;
+  static constexpr std::size_t kSub = 16;
   static float D(const std::byte* block) {
     const auto words = LoadAs<std::uint64_t>(block + 48);
     const std::uint64_t half = ((words >> 12U) & 15U) | ((words >> 24U) & 0xF0U) |
@@ -477,6 +496,7 @@ template <int kTypeId, UnpackFunction* kUnpack, std::size_t kBlockBytes>
 struct FormatPlain : FormatIq {
   static constexpr int kType = kTypeId;
   static constexpr std::size_t kBytes = kBlockBytes;
+  static constexpr std::size_t kSub = 32;
   static float D(const std::byte* block) { return LoadHalf(block + kBytes - 2); }
   static KStep Unpack(const std::byte* block) {
     IntegerBlock plain;
@@ -495,6 +515,7 @@ using FormatTq1 = FormatPlain<34, UnpackTq1, 54>;
 struct FormatTq2 {
   static constexpr int kType = 35;
   static constexpr std::size_t kBytes = 66;
+  static constexpr std::size_t kSub = 32;
   static constexpr bool kMins = false;
   static constexpr bool kSigned = false;
   static float D(const std::byte* block) { return LoadHalf(block + 64); }

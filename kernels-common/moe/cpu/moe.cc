@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 #include <limits>
 
 #include "kernels-common/cpu/dispatch.h"
@@ -14,6 +15,8 @@ namespace {
 
 // Columns of up kept in scratch at a time: 16 KiB at 64 places.
 constexpr std::size_t kUpColumns = 64;
+// Activation rows gathered at a time, where tiles want them one after another.
+constexpr std::size_t kGatherRows = 256;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // The ids of the top_k largest p, descending; of equal ones the lower id first. p[id] is consumed.
@@ -25,6 +28,37 @@ void PickTop(float* p, const RouterArgs& args, std::int32_t* ids, float* picked)
     picked[pick] = *best;
     p[id] = -1.0F;  // below every probability
   }
+}
+
+// Columns [n_begin, n_end) of h for all places of args; `up` holds args.places * kUpColumns.
+std::size_t GateUp(Isa isa, const ExpertGateUpArgs& args, std::size_t n_begin, std::size_t n_end,
+                   std::span<std::byte> linear_scratch, float* up) {
+  LinearArgs gate;
+  gate.weight = args.gate;
+  gate.x = args.x;
+  gate.x_stride = args.x_stride;
+  gate.quantised = args.quantised;
+  gate.row_ids = args.place_rows;
+  gate.rows = args.places;
+  LinearArgs up_linear = gate;
+  gate.y = args.h;
+  gate.y_stride = args.h_stride;
+  up_linear.weight = args.up;
+  up_linear.y_stride = kUpColumns;
+  std::size_t bytes = 0;
+  for (std::size_t n = n_begin; n < n_end; n += kUpColumns) {
+    const std::size_t end = std::min(n + kUpColumns, n_end);
+    // Rows of up from n on, so that column 0 of the scratch is column n.
+    up_linear.weight.data = args.up.data + n * args.up.row_bytes;
+    up_linear.y = up;
+    bytes += Linear(isa, gate, n, end, linear_scratch);
+    bytes += Linear(isa, up_linear, 0, end - n, linear_scratch);
+    for (std::size_t place = 0; place < args.places; ++place) {
+      float* h = args.h + place * args.h_stride + n;
+      SwiGlu(isa, h, up + place * kUpColumns, h, end - n);
+    }
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -78,39 +112,35 @@ void GroupPicks(const std::int32_t* ids, std::size_t rows, std::size_t top_k, st
   }
 }
 
-std::size_t ExpertGateUpScratchBytes(std::size_t k, std::size_t places_max) {
-  return LinearScratchBytes(k) + places_max * kUpColumns * sizeof(float);
+std::size_t ExpertGateUpScratchBytes(Isa isa, std::size_t k, std::size_t places_max) {
+  const std::size_t gathered =
+      isa == Isa::kAmx ? std::min(places_max, kGatherRows) * QuantisedRowBytes(k, kStepValues) : 0;
+  return LinearScratchBytes(k) + places_max * kUpColumns * sizeof(float) + gathered;
 }
 
 std::size_t ExpertGateUp(Isa isa, const ExpertGateUpArgs& args, std::size_t n_begin,
                          std::size_t n_end, std::span<std::byte> scratch) {
-  assert(scratch.size() >= ExpertGateUpScratchBytes(args.gate.k, args.places));
+  assert(scratch.size() >= ExpertGateUpScratchBytes(isa, args.gate.k, args.places));
   const std::span<std::byte> linear_scratch = scratch.first(LinearScratchBytes(args.gate.k));
-  auto* up = reinterpret_cast<float*>(scratch.data() + linear_scratch.size());
-  LinearArgs gate;
-  gate.weight = args.gate;
-  gate.x = args.x;
-  gate.x_stride = args.x_stride;
-  gate.quantised = args.quantised;
-  gate.row_ids = args.place_rows;
-  gate.rows = args.places;
-  LinearArgs up_linear = gate;
-  gate.y = args.h;
-  gate.y_stride = args.h_stride;
-  up_linear.weight = args.up;
-  up_linear.y_stride = kUpColumns;
+  const std::span<std::byte> rest = scratch.subspan(linear_scratch.size());
+  auto* up = reinterpret_cast<float*>(rest.data());
+  if (args.place_rows == nullptr || !WantsGatheredRows(isa, args.gate, args.places)) {
+    return GateUp(isa, args, n_begin, n_end, linear_scratch, up);
+  }
   std::size_t bytes = 0;
-  for (std::size_t n = n_begin; n < n_end; n += kUpColumns) {
-    const std::size_t end = std::min(n + kUpColumns, n_end);
-    // Rows of up from n on, so that column 0 of the scratch is column n.
-    up_linear.weight.data = args.up.data + n * args.up.row_bytes;
-    up_linear.y = up;
-    bytes += Linear(isa, gate, n, end, linear_scratch);
-    bytes += Linear(isa, up_linear, 0, end - n, linear_scratch);
-    for (std::size_t place = 0; place < args.places; ++place) {
-      float* h = args.h + place * args.h_stride + n;
-      SwiGlu(isa, h, up + place * kUpColumns, h, end - n);
+  ExpertGateUpArgs part = args;
+  part.place_rows = nullptr;
+  part.quantised.data = rest.data() + args.places * kUpColumns * sizeof(float);
+  for (std::size_t first = 0; first < args.places; first += kGatherRows) {
+    part.places = std::min(kGatherRows, args.places - first);
+    part.h = args.h + first * args.h_stride;
+    for (std::size_t place = 0; place < part.places; ++place) {
+      const auto row = static_cast<std::size_t>(args.place_rows[first + place]);
+      std::memcpy(part.quantised.data + place * args.quantised.row_bytes,
+                  args.quantised.data + row * args.quantised.row_bytes,
+                  QuantisedRowBytes(args.quantised.k, args.quantised.group));
     }
+    bytes = GateUp(isa, part, n_begin, n_end, linear_scratch, up);  // read once, then from cache
   }
   return bytes;
 }

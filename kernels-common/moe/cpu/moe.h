@@ -23,7 +23,7 @@ void GroupPicks(const std::int32_t* ids, std::size_t rows, std::size_t top_k, st
 // Intermediate columns [n_begin, n_end) of one expert for all places of its group. Returns the
 // weight bytes read. Disjoint ranges may run at the same time. places_max: most places of any
 // group.
-std::size_t ExpertGateUpScratchBytes(std::size_t k, std::size_t places_max);
+std::size_t ExpertGateUpScratchBytes(Isa isa, std::size_t k, std::size_t places_max);
 std::size_t ExpertGateUp(Isa isa, const ExpertGateUpArgs& args, std::size_t n_begin,
                          std::size_t n_end, std::span<std::byte> scratch);
 

@@ -116,7 +116,12 @@ TEST(ExpertGateUp, EqualsTheReferenceForEveryFormatAndSplit) {
     testing::LinearCase gate(format, k, n, rows, 71);
     Random random(72);
     const std::vector<std::byte> up = testing::RandomWeights(format, k, n, random);
-    const std::int32_t place_rows[] = {3, 0, 8, 8, 5, 1};
+    // Some for the kernels of few rows; for a format of 256, more than are gathered at a time.
+    const std::size_t places = format.ggml_type == 12 ? 300 : 19;
+    std::vector<std::int32_t> place_rows(places);
+    for (std::size_t place = 0; place < places; ++place) {
+      place_rows[place] = static_cast<std::int32_t>((7 * place + place / 9) % rows);
+    }
     std::vector<float> unused;
     const LinearArgs linear = gate.Args(unused);
     ExpertGateUpArgs args;
@@ -125,16 +130,16 @@ TEST(ExpertGateUp, EqualsTheReferenceForEveryFormatAndSplit) {
     args.x = linear.x;
     args.x_stride = k;
     args.quantised = linear.quantised;
-    args.place_rows = place_rows;
-    args.places = 6;
+    args.place_rows = place_rows.data();
+    args.places = places;
     args.h_stride = n + 5;
-    std::vector<float> expected(6 * args.h_stride, 1.0F);
+    std::vector<float> expected(places * args.h_stride, 1.0F);
     args.h = expected.data();
-    for (std::size_t place = 0; place < 6; ++place) {
+    for (std::size_t place = 0; place < places; ++place) {
       reference::ExpertGateUp(args, place, 0, n);
     }
-    AlignedBytes scratch(cpu::ExpertGateUpScratchBytes(k, 6));
     for (const Isa isa : AvailableIsas()) {
+      AlignedBytes scratch(cpu::ExpertGateUpScratchBytes(isa, k, places));
       std::vector<float> h(expected.size(), 1.0F);
       args.h = h.data();
       std::size_t bytes = cpu::ExpertGateUp(isa, args, 0, 33, scratch.span());

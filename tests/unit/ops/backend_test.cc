@@ -20,7 +20,7 @@ TEST(Backend, AnUnknownNameIsRefusedWithTheKnownOnes) {
   EXPECT_EQ(refusal.kind, ErrorKind::kUsage);
   EXPECT_THAT(refusal.message,
               testing::AllOf(testing::HasSubstr("'neon'"),
-                             testing::HasSubstr("auto, scalar, avx2, avx512vnni or reference")));
+                             testing::HasSubstr("auto, scalar, avx2, avx512vnni, amx or reference")));
 }
 
 TEST(Backend, EveryBackendHasEveryKernel) {

@@ -208,7 +208,7 @@ TEST(Flags, IsaTakesEveryNameOfTheKernels) {
   for (const std::string_view name : kernels::kIsaNames) {
     EXPECT_EQ(Parse({"--isa", std::string(name)}).settings.isa, name);
   }
-  EXPECT_THAT(Refusal({"--isa", "mmx"}), HasSubstr("none of auto|scalar|avx2|avx512vnni"));
+  EXPECT_THAT(Refusal({"--isa", "mmx"}), HasSubstr("none of auto|scalar|avx2|avx512vnni|amx"));
 }
 
 TEST(Flags, RowsOfAPassAreTakenAtTheLimitOfTheSeatAndRefusedOnePast) {
