@@ -18,9 +18,10 @@ TEST(Backend, NamesSelectAndAutoIsTheBestThere) {
 TEST(Backend, AnUnknownNameIsRefusedWithTheKnownOnes) {
   const test::Refusal refusal = test::RefusalOf([] { FindBackend("neon"); });
   EXPECT_EQ(refusal.kind, ErrorKind::kUsage);
-  EXPECT_THAT(refusal.message,
-              testing::AllOf(testing::HasSubstr("'neon'"),
-                             testing::HasSubstr("auto, scalar, avx2, avx512vnni, amx or reference")));
+  EXPECT_THAT(
+      refusal.message,
+      testing::AllOf(testing::HasSubstr("'neon'"),
+                     testing::HasSubstr("auto, scalar, avx2, avx512vnni, amx or reference")));
 }
 
 TEST(Backend, EveryBackendHasEveryKernel) {
