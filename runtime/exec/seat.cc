@@ -328,8 +328,20 @@ void Seat::CopySlot(int32_t from, int32_t to, int32_t length) {
 
 SeatCounters Seat::counters() const {
   SeatCounters counters = counters_;
-  counters.weight_bytes_read = pool_->WeightBytesRead();
+  const Pool::Counts counts = pool_->counts();
+  counters.weight_bytes_read = counts.weight_bytes_read;
+  counters.experts_picked = counts.experts_picked;
+  counters.expert_bytes = counts.expert_bytes;
   return counters;
+}
+
+uint64_t Seat::DenseBytes() const {
+  uint64_t bytes = 0;
+  for (const plugin::Weight& weight : description_.weights) {
+    if (!weight.present || weight.role == BL_ROLE_ROUTED || weight.role == BL_ROLE_TABLE) continue;
+    bytes += weight.bytes;
+  }
+  return bytes;
 }
 
 std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& instance,

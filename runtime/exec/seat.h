@@ -65,6 +65,8 @@ struct SeatCounters {
   uint64_t passes = 0;
   uint64_t dispatches = 0;         // steps run
   uint64_t weight_bytes_read = 0;  // as the kernels count them
+  uint64_t experts_picked = 0;     // distinct ones, over all banks and passes
+  uint64_t expert_bytes = 0;       // what reading each of those once takes
 };
 
 // An observed value after a pass: live rows of `width` values.
@@ -101,6 +103,11 @@ class Seat : public PassRunner {
   // A value named in SeatOptions::observe, of the last pass; valid until the next.
   Observation Observe(std::string_view name) const;
   SeatCounters counters() const;
+  // Bytes of the weights that every pass reads whatever its rows: all but routed experts and
+  // tables, the head counted though a pass without logits leaves it out.
+  uint64_t DenseBytes() const;
+  // The pool that passes run on, between passes: to measure with the threads that decode.
+  Pool& pool() { return *pool_; }
   const memory::HostPlan& plan() const { return plan_; }
   std::string_view kernels() const { return backend_->name; }
   int32_t threads() const { return pool_->threads(); }

@@ -40,8 +40,14 @@ class RouteStep : public Step {
 
 class GroupPicksStep : public Step {
  public:
-  GroupPicksStep(const int32_t* ids, size_t used, size_t experts, Groups groups, RowCount rows)
-      : ids_(ids), used_(used), experts_(experts), groups_(std::move(groups)), rows_(rows) {}
+  GroupPicksStep(const int32_t* ids, size_t used, size_t experts, uint64_t expert_bytes,
+                 Groups groups, RowCount rows)
+      : ids_(ids),
+        used_(used),
+        experts_(experts),
+        expert_bytes_(expert_bytes),
+        groups_(std::move(groups)),
+        rows_(rows) {}
 
   int32_t Tasks() const override { return rows_.Get() > 0 ? 1 : 0; }
 
@@ -54,6 +60,9 @@ class GroupPicksStep : public Step {
       }
     }
     kernels::cpu::GroupPicks(ids_, rows, used_, experts_, groups_.get());
+    const auto active = static_cast<uint64_t>(groups_->active_count);
+    worker->experts_picked += active;
+    worker->expert_bytes += active * expert_bytes_;
     return BL_OK;
   }
 
@@ -61,6 +70,7 @@ class GroupPicksStep : public Step {
   const int32_t* ids_;
   size_t used_;
   size_t experts_;
+  uint64_t expert_bytes_;
   Groups groups_;
   RowCount rows_;
 };
@@ -280,9 +290,10 @@ std::unique_ptr<Step> MakeRoute(const Backend& backend, const kernels::RouterArg
   return std::make_unique<RouteStep>(backend, args, rows, threads);
 }
 
-std::unique_ptr<Step> MakeGroupPicks(const int32_t* ids, size_t used, size_t experts, Groups groups,
-                                     RowCount rows) {
-  return std::make_unique<GroupPicksStep>(ids, used, experts, std::move(groups), rows);
+std::unique_ptr<Step> MakeGroupPicks(const int32_t* ids, size_t used, size_t experts,
+                                     uint64_t expert_bytes, Groups groups, RowCount rows) {
+  return std::make_unique<GroupPicksStep>(ids, used, experts, expert_bytes, std::move(groups),
+                                          rows);
 }
 
 std::unique_ptr<Step> MakeExpertGateUp(const Backend& backend, const BankRows& bank, Groups groups,

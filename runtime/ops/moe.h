@@ -34,8 +34,9 @@ struct BankRows {
 // by the ones after it.
 using Groups = std::shared_ptr<kernels::ExpertGroups>;
 
-std::unique_ptr<Step> MakeGroupPicks(const int32_t* ids, size_t used, size_t experts, Groups groups,
-                                     RowCount rows);
+// `expert_bytes`: of one expert's parts, counted for each distinct one picked.
+std::unique_ptr<Step> MakeGroupPicks(const int32_t* ids, size_t used, size_t experts,
+                                     uint64_t expert_bytes, Groups groups, RowCount rows);
 
 // h row of each place = silu(gate·x)·(up·x); `ff` floats a row.
 std::unique_ptr<Step> MakeExpertGateUp(const Backend& backend, const BankRows& bank, Groups groups,

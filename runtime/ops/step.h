@@ -18,6 +18,8 @@ namespace bloomery::ops {
 struct Worker {
   std::span<std::byte> scratch;    // 64-byte aligned, at least the program's scratch bytes
   uint64_t weight_bytes_read = 0;  // counted up by tasks
+  uint64_t experts_picked = 0;     // distinct ones of each bank and pass, counted up by tasks
+  uint64_t expert_bytes = 0;       // what reading each of those once takes
   int64_t failed_row = -1;         // set by a task that returns another status than BL_OK
 };
 

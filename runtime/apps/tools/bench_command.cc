@@ -10,7 +10,9 @@
 #include "runtime/apps/tools/bench_report.h"
 #include "runtime/apps/tools/seat_flags.h"
 #include "runtime/base/error.h"
+#include "runtime/base/limits.h"
 #include "runtime/base/utf8.h"
+#include "runtime/exec/cpu/read_rate.h"
 
 namespace bloomery::apps {
 namespace {
@@ -23,6 +25,7 @@ struct BenchFlags {
   std::vector<int64_t> tokens{128};
   std::vector<int64_t> depths{0};
   std::vector<int64_t> threads{0};
+  std::vector<int64_t> slots{1};
   int64_t repetitions = 5;
   std::string output = "md";
 };
@@ -34,7 +37,9 @@ std::vector<BenchCase> CasesOf(const BenchFlags& flags) {
       if (n > 0) cases.push_back({.prompt = n, .depth = depth});
     }
     for (const int64_t n : flags.tokens) {
-      if (n > 0) cases.push_back({.tokens = n, .depth = depth});
+      for (const int64_t slots : flags.slots) {
+        if (n > 0) cases.push_back({.tokens = n, .depth = depth, .slots = slots});
+      }
     }
   }
   if (cases.empty()) throw Error(ErrorKind::kUsage, "-p 0 and -n 0 leave nothing to measure");
@@ -48,9 +53,14 @@ double Now() {
 void BenchThreads(const BenchFlags& flags, const std::vector<BenchCase>& cases, int32_t threads,
                   bool first) {
   int64_t rows_most = 0;
-  for (const BenchCase& what : cases) rows_most = std::max(rows_most, what.depth + what.rows());
+  int64_t slots_most = 1;
+  for (const BenchCase& what : cases) {
+    rows_most = std::max(rows_most, what.depth + what.rows());
+    slots_most = std::max(slots_most, what.slots);
+  }
   BenchSetting setting{.machine = DescribeMachine(), .build = Build()};
-  const LoadedSeat loaded = LoadSeatOf(flags.seat, threads, rows_most);
+  const LoadedSeat loaded =
+      LoadSeatOf(flags.seat, threads, rows_most, static_cast<int32_t>(slots_most));
   DescribeFile(*loaded.model, setting);
   setting.kernels = loaded.seat->kernels();
   setting.threads = loaded.seat->threads();
@@ -59,7 +69,19 @@ void BenchThreads(const BenchFlags& flags, const std::vector<BenchCase>& cases, 
   setting.type_v = flags.seat.type_v;
   const bool json = flags.output == "json";
   if (first && !json) std::cout << MarkdownHeader(setting);
-  const BenchMeter meter{Now, [&] { return loaded.seat->counters().weight_bytes_read; }};
+  exec::ReadRate read_rate(exec::ReadRateBytes());
+  read_rate.Measure(loaded.seat->pool());  // the first may meet pages that are not there yet
+  const BenchMeter meter{.seconds = Now,
+                         .count =
+                             [&] {
+                               const exec::SeatCounters counters = loaded.seat->counters();
+                               return BenchCount{.passes = counters.passes,
+                                                 .weight_bytes = counters.weight_bytes_read,
+                                                 .experts_picked = counters.experts_picked,
+                                                 .expert_bytes = counters.expert_bytes};
+                             },
+                         .read_rate = [&] { return read_rate.Measure(loaded.seat->pool()); },
+                         .dense_bytes = loaded.seat->DenseBytes()};
   for (const BenchCase& what : cases) {
     const BenchResult result =
         RunBench(*loaded.seat, what, static_cast<int32_t>(flags.repetitions), meter);
@@ -74,11 +96,15 @@ int BenchCommand(const std::vector<std::string>& argv) {
   Arguments arguments(
       "bloomery bench",
       "Measures rows a second: of prompts (pp) and of single tokens (tg), each after "
-      "a warm-up.\nLists joined by commas are measured one after the other.");
+      "a warm-up;\nbeside them the rate at which the same threads only read memory, and the "
+      "tokens a second that\nreading each pass's dense weights and distinct experts once would "
+      "allow.\nLists joined by commas are measured one after the other.");
   AddSeatFlags(arguments, flags.seat);
   arguments
       .Numbers({"-p", "--n-prompt"}, "N", "rows of a prompt; 0: none", 0, kRowsMax, &flags.prompts)
       .Numbers({"-n", "--n-gen"}, "N", "tokens one by one; 0: none", 0, kRowsMax, &flags.tokens)
+      .Numbers({"-np", "--parallel"}, "N", "slots whose tokens are computed together", 1,
+               limits::kSlotsMax, &flags.slots)
       .Numbers({"-d", "--n-depth"}, "N", "rows that are there before", 0, kRowsMax, &flags.depths)
       .Numbers({"-t", "--threads"}, "N", "threads; 0: one a physical core", 0, 1024, &flags.threads)
       .Number({"-r", "--repetitions"}, "N", "times each is measured", 1, 10000, &flags.repetitions)

@@ -19,6 +19,9 @@ std::string Fixed(double value) {
   return text;
 }
 
+// A dash for what was not measured.
+std::string OrDash(double value) { return value > 0 ? Fixed(value) : "–"; }
+
 // Shares of the tensor bytes by type, largest first, those below half a percent left out.
 std::string TypeShares(const model::ModelFile& model) {
   std::map<model::TensorType, uint64_t> bytes;
@@ -60,7 +63,8 @@ std::string MarkdownHeader(const BenchSetting& setting) {
          ", " + std::string(setting.build.compiler) + ", " + std::string(setting.build.flags) +
          "\n\n" +
          "| model | parameters | kernels | threads | ubatch | kv | test | t/s (mean ± sd) | "
-         "median | weights GB/s |\n|---|---|---|---|---|---|---|---|---|---|\n";
+         "median | weights GB/s | read GB/s | experts a pass | MB a pass | bound t/s | of it |\n"
+         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
 }
 
 std::string MarkdownRow(const BenchSetting& setting, const BenchResult& result) {
@@ -68,7 +72,10 @@ std::string MarkdownRow(const BenchSetting& setting, const BenchResult& result) 
          " M | " + setting.kernels + " | " + std::to_string(setting.threads) + " | " +
          std::to_string(setting.ubatch) + " | " + setting.type_k + "/" + setting.type_v + " | " +
          result.what.Name() + " | " + Fixed(result.mean) + " ± " + Fixed(result.deviation) + " | " +
-         Fixed(result.median) + " | " + Fixed(result.byte_median / 1e9) + " |\n";
+         Fixed(result.median) + " | " + Fixed(result.byte_median / 1e9) + " | " +
+         OrDash(result.read_median / 1e9) + " | " + Fixed(result.pass_experts) + " | " +
+         Fixed(result.pass_weight_bytes / 1e6) + " | " + OrDash(result.bound) + " | " +
+         OrDash(result.bound_share) + " |\n";
 }
 
 std::string JsonRow(const BenchSetting& setting, const BenchResult& result) {
@@ -87,13 +94,24 @@ std::string JsonRow(const BenchSetting& setting, const BenchResult& result) {
   add("n_prompt", result.what.prompt);
   add("n_gen", result.what.tokens);
   add("n_depth", result.what.depth);
+  add("n_slots", result.what.slots);
   add("mean_ts", result.mean);
   add("stddev_ts", result.deviation);
   add("median_ts", result.median);
   add("weight_bytes_per_second", result.byte_median);
-  rapidjson::Value rates(rapidjson::kArrayType);
-  for (const double rate : result.rates) rates.PushBack(rate, allocator);
-  row.AddMember("samples_ts", rates, allocator);
+  add("read_bytes_per_second", result.read_median);
+  add("experts_per_pass", result.pass_experts);
+  add("weight_bytes_per_pass", result.pass_weight_bytes);
+  add("least_bytes_per_pass", result.pass_least_bytes);
+  add("bound_ts", result.bound);
+  add("bound_share", result.bound_share);
+  const auto samples = [&](const char* name, const std::vector<double>& values) {
+    rapidjson::Value array(rapidjson::kArrayType);
+    for (const double value : values) array.PushBack(value, allocator);
+    row.AddMember(rapidjson::StringRef(name), array, allocator);
+  };
+  samples("samples_ts", result.rates);
+  samples("samples_read_bytes_per_second", result.read_rates);
   text("cpu", setting.machine.cpu);
   add("cores", setting.machine.cores);
   add("load", setting.machine.load);

@@ -41,11 +41,13 @@ void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
       .Text({"-ctv", "--cache-type-v"}, "TYPE", "of the values kept", &flags.type_v);
 }
 
-LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_context) {
+LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_context,
+                      int32_t slots) {
   exec::SeatOptions options;
+  options.slots = slots;
   options.slot_context =
       CheckedNarrow<int32_t>(slot_context, ErrorKind::kUsage, "rows of the slot");
-  options.rows_max = static_cast<int32_t>(std::min(flags.ubatch, slot_context));
+  options.rows_max = std::max(static_cast<int32_t>(std::min(flags.ubatch, slot_context)), slots);
   options.threads = threads;
   options.k_type = PlaneTypeOf("-ctk", flags.type_k);
   options.v_type = PlaneTypeOf("-ctv", flags.type_v);

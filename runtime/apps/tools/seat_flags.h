@@ -30,11 +30,12 @@ void AddSeatFlags(Arguments& arguments, SeatFlags& flags);
 struct LoadedSeat {
   std::unique_ptr<model::ModelFile> model;
   std::unique_ptr<plugin::Instance> instance;
-  std::unique_ptr<exec::Seat> seat;  // one slot
+  std::unique_ptr<exec::Seat> seat;
 };
 
 // Errors of the step that refuses. `threads` 0: one a physical core.
-LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_context);
+LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_context,
+                      int32_t slots = 1);
 
 // The plugins that --plugin-dir, $BLOOMERY_PLUGIN_PATH and the bundle offer.
 plugin::Discovery DiscoverPlugins(const std::vector<std::string>& plugin_dirs);

@@ -137,9 +137,13 @@ StepFailure Pool::Run(const ops::Step& step) {
   return {status_.load(std::memory_order_relaxed), failed_row_.load(std::memory_order_relaxed)};
 }
 
-uint64_t Pool::WeightBytesRead() const {
-  uint64_t sum = 0;
-  for (const auto& slot : workers_) sum += slot->worker.weight_bytes_read;
+Pool::Counts Pool::counts() const {
+  Counts sum;
+  for (const auto& slot : workers_) {
+    sum.weight_bytes_read += slot->worker.weight_bytes_read;
+    sum.experts_picked += slot->worker.experts_picked;
+    sum.expert_bytes += slot->worker.expert_bytes;
+  }
   return sum;
 }
 

@@ -52,8 +52,13 @@ class Pool {
   // Workers that sleep now, or are about to; a moment later it may be another number.
   int32_t parked() const { return parked_.load(std::memory_order_seq_cst); }
 
-  // Weight bytes that tasks said they read since the pool began.
-  uint64_t WeightBytesRead() const;
+  // What tasks counted since the pool began.
+  struct Counts {
+    uint64_t weight_bytes_read = 0;
+    uint64_t experts_picked = 0;
+    uint64_t expert_bytes = 0;
+  };
+  Counts counts() const;
 
   // Most tasks of a step.
   static constexpr int32_t kTasksMax = (1 << 20) - 4096;

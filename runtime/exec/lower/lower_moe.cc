@@ -52,21 +52,6 @@ void Lowering::RoutedExperts(const graph::Node& node) {
   const int64_t picks_max = x_shape.rows() * used;
   const auto pick_bytes = static_cast<uint64_t>(picks_max) * 4;
 
-  // Offsets, the rows and places of the picks, the active experts.
-  const uint64_t group_bytes = (experts + 1 + experts) * 4 + 2 * pick_bytes;
-  const BufferId group = NewBuffer(group_bytes);
-  // Shared by the steps below; its arrays are set when the first of them is bound.
-  const auto groups = std::make_shared<kernels::ExpertGroups>();
-  Emit({ids, group}, [=](const Binder& b) {
-    int32_t* at = b.Ints(group);
-    groups->offsets = at;
-    groups->active = at + experts + 1;
-    groups->place_rows = groups->active + experts;
-    groups->pair_places = groups->place_rows + picks_max;
-    return ops::MakeGroupPicks(b.Ints(ids), static_cast<size_t>(used), experts, groups,
-                               b.Rows(domain));
-  });
-
   const auto bind_bank = [=](const Binder& b) {
     ops::BankRows rows;
     rows.gate = b.WeightRows(bank.gate);
@@ -80,6 +65,24 @@ void Lowering::RoutedExperts(const graph::Node& node) {
     rows.width = width;
     return rows;
   };
+  // Offsets, the rows and places of the picks, the active experts.
+  const uint64_t group_bytes = (experts + 1 + experts) * 4 + 2 * pick_bytes;
+  const BufferId group = NewBuffer(group_bytes);
+  // Shared by the steps below; its arrays are set when the first of them is bound.
+  const auto groups = std::make_shared<kernels::ExpertGroups>();
+  Emit({ids, group}, [=](const Binder& b) {
+    int32_t* at = b.Ints(group);
+    groups->offsets = at;
+    groups->active = at + experts + 1;
+    groups->place_rows = groups->active + experts;
+    groups->pair_places = groups->place_rows + picks_max;
+    const ops::BankRows rows = bind_bank(b);
+    const uint64_t expert_bytes =
+        rows.gate_expert_bytes + rows.up_expert_bytes + rows.down_expert_bytes;
+    return ops::MakeGroupPicks(b.Ints(ids), static_cast<size_t>(used), experts, expert_bytes,
+                               groups, b.Rows(domain));
+  });
+
   const auto picks = [=](const Binder& b) {
     ops::RowCount rows = b.Rows(domain);
     rows.per_row = used;

@@ -119,11 +119,15 @@ TEST(Pool, EachWorkerHasScratchOfItsOwnAndTheNumericEnvironment) {
       if (values[i] != task) wrong.fetch_add(1);
     }
     worker->weight_bytes_read += 10;
+    worker->experts_picked += 2;
+    worker->expert_bytes += 7;
     return BL_OK;
   });
   pool.Run(step);
   EXPECT_EQ(wrong.load(), 0);
-  EXPECT_EQ(pool.WeightBytesRead(), 640U);
+  EXPECT_EQ(pool.counts().weight_bytes_read, 640U);
+  EXPECT_EQ(pool.counts().experts_picked, 128U);
+  EXPECT_EQ(pool.counts().expert_bytes, 448U);
 }
 
 TEST(DefaultThreads, AControlGroupsQuotaIsRoundedUpAndItsAbsenceIsNoLimit) {

@@ -145,10 +145,12 @@ TEST_F(Steps, AnExpertIdOutsideTheBankFailsItsRowBeforeAnyExpertIsRead) {
   groups->active = space.data() + 8;
   groups->place_rows = space.data() + 16;
   groups->pair_places = space.data() + 32;
-  const auto step = MakeGroupPicks(ids.data(), 2, 4, groups, {&live_});
+  const auto step = MakeGroupPicks(ids.data(), 2, 4, 10, groups, {&live_});
   live_ = 1;
   EXPECT_EQ(Run(*step), BL_OK);
   EXPECT_EQ(groups->active_count, 2);
+  EXPECT_EQ(worker_.experts_picked, 2U);
+  EXPECT_EQ(worker_.expert_bytes, 20U);
   live_ = 2;
   EXPECT_EQ(Run(*step), BL_BAD_DATA);
   EXPECT_EQ(worker_.failed_row, 1);

@@ -14,19 +14,30 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr exec::SeatLimits kLimits{
-    .slots = 1, .slot_context = 64, .rows_max = 16, .vocabulary = 50};
+    .slots = 3, .slot_context = 64, .rows_max = 16, .vocabulary = 50};
 
 // A clock that a pass moves on by a quarter of a second.
 struct Clocked {
   engine::FakeRunner runner{kLimits};
   double now = 0;
+  double read_rate = 400;
 
   Clocked() {
     runner.before_run = [this](std::span<const exec::PassRow>) { now += 0.25; };
   }
   BenchResult Run(const BenchCase& what, int32_t repetitions) {
     return RunBench(runner, what, repetitions,
-                    {[this] { return now; }, [this] { return 100 * runner.passes.size(); }});
+                    {.seconds = [this] { return now; },
+                     .count =
+                         [this] {
+                           const uint64_t passes = runner.passes.size();
+                           return BenchCount{.passes = passes,
+                                             .weight_bytes = 100 * passes,
+                                             .experts_picked = 6 * passes,
+                                             .expert_bytes = 60 * passes};
+                         },
+                     .read_rate = [this] { return read_rate; },
+                     .dense_bytes = 20});
   }
 };
 
@@ -41,7 +52,7 @@ TEST(Bench, PromptRunsInPassesOfTheUbatchAndAsksForItsLastLogits) {
     for (const exec::PassRow& row : pass) logits += row.logits ? 1 : 0;
   }
   EXPECT_THAT(sizes, ElementsAre(16, 4, 16, 16, 8, 16, 16, 8, 16, 16, 8));
-  EXPECT_EQ(logits, 1u + 3u);
+  EXPECT_EQ(logits, 3u);
   EXPECT_THAT(result.rates, ElementsAre(40 / 0.75, 40 / 0.75));
   EXPECT_EQ(clocked.runner.length(0), 0);
 }
@@ -56,6 +67,39 @@ TEST(Bench, TokensRunOneAPassWithLogits) {
   }
   EXPECT_THAT(result.rates, ElementsAre(4.0));
   EXPECT_THAT(result.byte_rates, ElementsAre(400.0));
+}
+
+TEST(Bench, SlotsDecodeTogetherAgainstTheBytesOfTheirDistinctExperts) {
+  Clocked clocked;
+  const BenchResult result = clocked.Run({.tokens = 4, .depth = 20, .slots = 3}, 2);
+  // Three slots of 20 rows in two passes each, then three times 4 passes of a row a slot.
+  ASSERT_EQ(clocked.runner.passes.size(), 6u + 12u);
+  for (size_t i = 6; i < clocked.runner.passes.size(); ++i) {
+    const auto& pass = clocked.runner.passes[i];
+    ASSERT_EQ(pass.size(), 3u);
+    for (int32_t slot = 0; slot < 3; ++slot) {
+      EXPECT_EQ(pass[static_cast<size_t>(slot)].slot, slot);
+      EXPECT_TRUE(pass[static_cast<size_t>(slot)].logits);
+    }
+  }
+  EXPECT_NE(clocked.runner.passes[0][0].token, clocked.runner.passes[2][0].token);
+  EXPECT_THAT(result.rates, ElementsAre(12.0, 12.0));  // 12 rows in a second
+  EXPECT_DOUBLE_EQ(result.pass_experts, 6);
+  EXPECT_DOUBLE_EQ(result.pass_weight_bytes, 100);
+  EXPECT_DOUBLE_EQ(result.pass_least_bytes, 80);
+  EXPECT_DOUBLE_EQ(result.bound, 15);  // 400 / 80 passes of three rows
+  EXPECT_DOUBLE_EQ(result.bound_share, 0.8);
+  for (int32_t slot = 0; slot < 3; ++slot) EXPECT_EQ(clocked.runner.length(slot), 0);
+  EXPECT_EQ(result.what.Name(), "tg4 x3 @ d20");
+}
+
+TEST(Bench, APromptAndAnUnmeasuredReadRateHaveNoBound) {
+  Clocked clocked;
+  EXPECT_EQ(clocked.Run({.prompt = 8}, 1).bound, 0);
+  clocked.read_rate = 0;
+  const BenchResult result = clocked.Run({.tokens = 2}, 1);
+  EXPECT_EQ(result.bound, 0);
+  EXPECT_EQ(result.bound_share, 0);
 }
 
 TEST(Bench, SummaryIsMeanSampleDeviationAndMedian) {
@@ -80,15 +124,23 @@ TEST(Bench, RowsNameMachineFileBuildAndCase) {
   BenchResult result{.what = {.tokens = 128, .depth = 64}};
   result.rates = {10};
   result.byte_rates = {2.5e9};
+  result.read_rates = {5e9};
+  result.pass_experts = 96;
+  result.pass_weight_bytes = 300e6;
+  result.pass_least_bytes = 312.5e6;
   Summarise(result);
   EXPECT_THAT(MarkdownHeader(setting), HasSubstr("a cpu, 2 cores"));
   EXPECT_THAT(MarkdownRow(setting, result),
-              HasSubstr("| tg128 @ d64 | 10.00 ± 0.00 | 10.00 | 2.50 |"));
+              HasSubstr("| tg128 @ d64 | 10.00 ± 0.00 | 10.00 | 2.50 | 5.00 | 96.00 | 300.00 | "
+                        "16.00 | 0.62 |"));
   const rapidjson::Document row = ParseJson(JsonRow(setting, result), "row");
   EXPECT_EQ(std::string(row["cpu"].GetString()), "a cpu");
   EXPECT_EQ(std::string(row["file"].GetString()), "f.gguf");
   EXPECT_EQ(row["n_depth"].GetInt64(), 64);
   EXPECT_EQ(row["median_ts"].GetDouble(), 10);
+  EXPECT_EQ(row["bound_ts"].GetDouble(), 16);
+  EXPECT_EQ(row["bound_share"].GetDouble(), 0.625);
+  EXPECT_EQ(row["experts_per_pass"].GetDouble(), 96);
   EXPECT_NE(std::string(row["commit"].GetString()), "");
 }
 
