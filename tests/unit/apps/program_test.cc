@@ -2,7 +2,7 @@
 #include "runtime/apps/program.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
+#include <cstdlib>
 
 #include <optional>
 #include <stdexcept>

@@ -67,7 +67,7 @@ TEST(ChatSurface, ThePluginsStopIdsEndAnAnswerAndOneOutsideTheVocabularyIsRefuse
 
 TEST(InexactOperators, AreNamedByTheirWeakestKernel) {
   plugin::Description description;
-  const auto add = [&](const char* name, std::vector<bl_numeric_class> classes) {
+  const auto add = [&](const char* name, const std::vector<bl_numeric_class>& classes) {
     plugin::Operator& op = description.operators.emplace_back();
     op.name = name;
     op.version = 2;
