@@ -13,9 +13,7 @@ namespace bloomery::plugin {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::Contains;
 using testing::ElementsAre;
-using testing::Field;
 using testing::HasSubstr;
 
 void Write(const std::string& path, const std::string& text) {

@@ -22,7 +22,7 @@ Client::Client(int port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::connect(fd_, static_cast<sockaddr*>(static_cast<void*>(&address)), sizeof(address)) != 0) {
+  if (::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     throw std::runtime_error("cannot connect");
   }
 }

@@ -15,7 +15,6 @@ namespace bloomery::serve {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 ParsedFlags Parse(std::vector<std::string> arguments,
                   std::map<std::string, std::string> environment = {}, std::string ini = "") {
