@@ -8,9 +8,10 @@
 // sub-block is multiplied into the weight's bytes: one or two planes of int8 whose products add up
 // over all 256 values without a promotion, exactly (PlaneForm).
 //
-// Sixteen weight rows are taken apart one step of 256 at a time; all activation rows pass over the
-// planes while they lie in the first cache. The loop asks the tiles for the next products before it
-// finishes the last ones, and packs the next step while they are made.
+// A step of 256 of 64 weight rows at a time, so that the activation rows' codes of the step are
+// read from the first cache three times of four. Sixteen rows are taken apart straight to planes,
+// which meet all activation rows. The loop asks the tiles for the next products before it finishes
+// the last ones, and packs the next planes while they are made.
 #pragma once
 
 #include <immintrin.h>
@@ -23,6 +24,7 @@
 #include "kernels-common/linear/cpu/scratch.h"
 #include "kernels-common/linear/cpu/unpack_avx2.h"
 #include "kernels-common/linear/cpu/weight_lanes_avx512.h"
+#include "kernels-common/linear/cpu/weight_pack_avx512.h"
 
 namespace bloomery::kernels::cpu {
 namespace {
@@ -56,17 +58,24 @@ constexpr bool SignedPlanes(PlaneForm form) {
   return form == PlaneForm::kNegated || form == PlaneForm::kWide;
 }
 
-// What PackK adds to the codes of a wide format: Q6_K's own 32, or the 128 of signed codes.
+// What LanePacker adds to the codes of a wide format: Q6_K's own 32, or the 128 of signed codes.
 template <class Format>
 inline constexpr int kCodeOffset = Format::kSigned ? 128 : 32;
 
 constexpr std::size_t kTokensMax = 16;   // activation rows of a tile
-constexpr std::size_t kChunkRows = 256;  // activation rows that pass over a step of planes
+constexpr std::size_t kChunkRows = 256;  // activation rows that share the scratch
+constexpr std::size_t kBlockGroups = 4;  // groups of sixteen weight rows that share a step
+
+// Words of two 16-bit mins, and of sums, that a step has: sub-blocks of 32 take one sum each.
+template <class Format>
+inline constexpr std::size_t kMinPairs = !Format::kMins       ? 0
+                                         : Format::kSub == 32 ? 4
+                                                              : 8;
 
 // One step of sixteen weight rows. planes[p][i]: codes 4i..4i+3 of each row times plane p's factor.
 struct alignas(64) PlaneStep {
   std::uint8_t planes[2][64][64];
-  std::int16_t side[8][2 * kLanes];  // mins
+  std::int16_t mins[8][2 * kLanes];
   float d[kLanes];
   float m[kLanes];
 };
@@ -76,74 +85,114 @@ struct alignas(64) TileProducts {
   std::int32_t of_plane[2][kTokensMax][kLanes];
 };
 
+// What one step of an activation row brings to the end of its products.
+struct alignas(16) TokenStep {
+  std::int16_t sums[16];
+  float a;
+};
+
 struct alignas(64) AmxScratch {
-  PlaneStep steps[2];
+  PlaneStep planes[2];
   TileProducts products[2][2];
-  float y[kChunkRows][kLanes];  // by tile and row of it
+  TokenStep tokens[kChunkRows];  // by tile and row of it, as y
+  float y[kBlockGroups][kChunkRows][kLanes];
 };
 static_assert(sizeof(AmxScratch) <= kAmxScratchBytes);
 
 // ---- Packing.
 
-// Bytes c times the word's factor, where every product fits an unsigned byte: no carry passes from
-// the low byte to the high one.
-__m512i TimesUnsigned(__m512i codes, __m512i factor) { return _mm512_mullo_epi16(codes, factor); }
+constexpr __mmask64 kOddBytes = 0xAAAAAAAAAAAAAAAAU;
 
-// The same modulo 256, for signed bytes.
-__m512i TimesSigned(__m512i codes, __m512i factor) {
-  const __m512i high = _mm512_and_si512(codes, _mm512_set1_epi16(static_cast<short>(0xFF00)));
-  return _mm512_mask_blend_epi8(0xAAAAAAAAAAAAAAAAU, _mm512_mullo_epi16(codes, factor),
-                                _mm512_mullo_epi16(high, factor));
-}
-
-// The planes of four codes of each row; scale: the row's in both words of its lane.
+// Multiplies the scales of a step's sub-blocks into codes.
 template <class Format>
-void FoldScale(__m512i codes, __m512i scale, std::uint8_t* first, std::uint8_t* second) {
-  constexpr PlaneForm kForm = kPlaneForm<Format>;
-  if constexpr (kForm == PlaneForm::kOne) {
-    _mm512_store_si512(first, TimesUnsigned(codes, scale));
-  } else if constexpr (kForm == PlaneForm::kNegated) {
-    _mm512_store_si512(first, TimesSigned(_mm512_sub_epi8(_mm512_set1_epi8(4), codes), scale));
-  } else if constexpr (kForm == PlaneForm::kFactors) {
-    _mm512_store_si512(first, TimesUnsigned(codes, _mm512_srli_epi16(scale, 3)));
-    _mm512_store_si512(second, TimesUnsigned(codes, _mm512_and_si512(scale, _mm512_set1_epi16(7))));
-  } else {
-    const __m512i excess = _mm512_mullo_epi16(scale, _mm512_set1_epi16(kCodeOffset<Format>));
-    const __m512i even = _mm512_sub_epi16(
-        _mm512_mullo_epi16(_mm512_and_si512(codes, _mm512_set1_epi16(0xFF)), scale), excess);
-    const __m512i odd =
-        _mm512_sub_epi16(_mm512_mullo_epi16(_mm512_srli_epi16(codes, 8), scale), excess);
-    constexpr __mmask64 kOdd = 0xAAAAAAAAAAAAAAAAU;
-    // Bits 6..13 of each product are its h as a byte.
-    _mm512_store_si512(
-        first, _mm512_mask_blend_epi8(kOdd, _mm512_srli_epi16(even, 6), _mm512_slli_epi16(odd, 2)));
-    const __m512i low = _mm512_mask_blend_epi8(kOdd, even, _mm512_slli_epi16(odd, 8));
-    _mm512_store_si512(second, _mm512_and_si512(low, _mm512_set1_epi8(63)));
-  }
-}
-
-// Step `step` of sixteen weight rows; asks for the same of the sixteen after them.
-template <class Format>
-void PackPlanes(const std::byte* const* w, std::size_t step, std::size_t next_rows,
-                PlaneStep* out) {
-  for (std::size_t row = 0; row < kLanes; ++row) {
-    PrefetchToL2(w[row] + step * Format::kBytes + next_rows, Format::kBytes);
-  }
-  KLanes lanes;
-  PackK<Format>(w, step, 0, &lanes);
-  constexpr std::size_t kVectors = Format::kSub / 4;  // of one scale
-  for (std::size_t sub = 0; sub < kStepValues / Format::kSub; ++sub) {
-    const __m512i words = Load512(lanes.scales[sub * (Format::kSub / kSumValues)]);
-    const __m512i scale = _mm512_mask_blend_epi16(0xAAAAAAAAU, words, _mm512_slli_epi32(words, 16));
-    for (std::size_t i = sub * kVectors; i < (sub + 1) * kVectors; ++i) {
-      FoldScale<Format>(Load512(lanes.codes[i]), scale, out->planes[0][i], out->planes[1][i]);
+class ScaleFolder {
+ public:
+  explicit ScaleFolder(const KHead& head) {
+    for (std::size_t sub = 0; sub < kSubs; ++sub) {
+      const __m512i scale = Load512(head.scales[sub * (Format::kSub / kSumValues)]);
+      const __m512i words = PairOf(scale, scale);
+      if constexpr (kForm == PlaneForm::kFactors) {
+        StoreWords(factors_[0][sub], _mm512_srli_epi16(words, 3));
+        StoreWords(factors_[1][sub], _mm512_and_si512(words, _mm512_set1_epi16(7)));
+      } else if constexpr (kForm == PlaneForm::kWide) {
+        StoreWords(factors_[0][sub], _mm512_and_si512(words, _mm512_set1_epi16(0xFF)));
+        StoreWords(factors_[1][sub], _mm512_slli_epi16(words, 8));
+        StoreWords(factors_[2][sub],
+                   _mm512_mullo_epi16(words, _mm512_set1_epi16(kCodeOffset<Format>)));
+      } else {
+        StoreWords(factors_[0][sub], words);
+      }
     }
   }
-  for (std::size_t p = 0; Format::kMins && p < 8; ++p) {
-    _mm512_store_si512(out->side[p], Load512(lanes.side[p]));
+
+  // The planes of vector i of four codes of each row.
+  void Fold(std::size_t i, __m512i codes, PlaneStep* out) const {
+    const std::size_t sub = i / (Format::kSub / 4);
+    const __m512i first = Load512(factors_[0][sub]);
+    if constexpr (kForm == PlaneForm::kOne) {
+      StoreWords(out->planes[0][i], TimesUnsigned(codes, first));
+    } else if constexpr (kForm == PlaneForm::kNegated) {
+      StoreWords(out->planes[0][i],
+                 TimesSigned(_mm512_sub_epi8(_mm512_set1_epi8(4), codes), first));
+    } else if constexpr (kForm == PlaneForm::kFactors) {
+      StoreWords(out->planes[0][i], TimesUnsigned(codes, first));
+      StoreWords(out->planes[1][i], TimesUnsigned(codes, Load512(factors_[1][sub])));
+    } else {
+      // A byte of one place times the scale, plus the byte of the other times 0.
+      const __m512i excess = Load512(factors_[2][sub]);
+      const __m512i even = _mm512_sub_epi16(_mm512_maddubs_epi16(codes, first), excess);
+      const __m512i odd =
+          _mm512_sub_epi16(_mm512_maddubs_epi16(codes, Load512(factors_[1][sub])), excess);
+      // Bits 6..13 of each product are its h as a byte.
+      StoreWords(out->planes[0][i], _mm512_mask_blend_epi8(kOddBytes, _mm512_srli_epi16(even, 6),
+                                                           _mm512_slli_epi16(odd, 2)));
+      const __m512i low = _mm512_mask_blend_epi8(kOddBytes, even, _mm512_slli_epi16(odd, 8));
+      StoreWords(out->planes[1][i], _mm512_and_si512(low, _mm512_set1_epi8(63)));
+    }
   }
-  _mm512_store_ps(out->d, _mm512_load_ps(lanes.d));
-  _mm512_store_ps(out->m, _mm512_load_ps(lanes.m));
+
+ private:
+  static constexpr PlaneForm kForm = kPlaneForm<Format>;
+  static constexpr std::size_t kSubs = kStepValues / Format::kSub;
+
+  // Bytes times the word's factor where every product fits an unsigned byte: no carry passes from
+  // the low byte to the high one.
+  static __m512i TimesUnsigned(__m512i codes, __m512i factor) {
+    return _mm512_mullo_epi16(codes, factor);
+  }
+  // The same modulo 256, for signed bytes.
+  static __m512i TimesSigned(__m512i codes, __m512i factor) {
+    const __m512i high = _mm512_and_si512(codes, _mm512_set1_epi16(static_cast<short>(0xFF00)));
+    return _mm512_mask_blend_epi8(kOddBytes, _mm512_mullo_epi16(codes, factor),
+                                  _mm512_mullo_epi16(high, factor));
+  }
+
+  alignas(64) std::uint8_t factors_[kForm == PlaneForm::kWide      ? 3
+                                    : kForm == PlaneForm::kFactors ? 2
+                                                                   : 1][kSubs][64];
+};
+
+// Step `step` of sixteen weight rows; asks for the same of the rows `ahead` bytes on.
+template <class Format>
+void PackPlanes(const std::byte* const* w, std::size_t step, std::size_t ahead, PlaneStep* out) {
+  for (std::size_t row = 0; row < kLanes; ++row) {
+    PrefetchToL2(w[row] + step * Format::kBytes + ahead, Format::kBytes);
+  }
+  const LanePacker<Format> packer(w, step);
+  KHead head;
+  packer.Head(&head);
+  const ScaleFolder<Format> folder(head);
+  packer.Codes([&folder, out](std::size_t i, __m512i codes) { folder.Fold(i, codes, out); });
+  for (std::size_t p = 0; p < kMinPairs<Format>; ++p) {
+    if constexpr (Format::kSub == 32) {  // a pair of side has one min twice
+      StoreWords(out->mins[p], _mm512_mask_blend_epi16(0xAAAAAAAAU, Load512(head.side[2 * p]),
+                                                       Load512(head.side[2 * p + 1])));
+    } else {
+      StoreWords(out->mins[p], Load512(head.side[p]));
+    }
+  }
+  _mm512_store_ps(out->d, _mm512_load_ps(head.d));
+  _mm512_store_ps(out->m, _mm512_load_ps(head.m));
 }
 
 // ---- Activation rows.
@@ -166,6 +215,25 @@ struct TokenTiles {
   }
   std::size_t row(std::size_t tile) const { return first + std::min(tile * height, rows - height); }
 };
+
+// Step `step` of all rows.
+template <class Format>
+void ReadTokens(const TokenTiles& tokens, std::size_t step, TokenStep* out) {
+  const QuantisedRows& rows = tokens.args->quantised;
+  for (std::size_t tile = 0; tile < tokens.count; ++tile) {
+    for (std::size_t i = 0; i < tokens.height; ++i, ++out) {
+      const std::size_t row = tokens.row(tile) + i;
+      out->a = rows.scales(row)[step];
+      const __m256i sums = LoadInt(rows.sums(row) + kStepValues / kSumValues * step);
+      if constexpr (kMinPairs<Format> == 4) {  // |sum of 32| <= 32 * 127
+        const __m256i of_32 = _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
+        _mm_store_si128(reinterpret_cast<__m128i*>(out->sums), _mm256_cvtepi32_epi16(of_32));
+      } else if constexpr (kMinPairs<Format> == 8) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out->sums), sums);
+      }
+    }
+  }
+}
 
 // ---- Products.
 
@@ -231,82 +299,123 @@ __m512i WholeProduct(const TileProducts& products, std::size_t i) {
   }
 }
 
-// y += t of N5 for one tile; y by row of the tile.
+// y += t of N5 for one tile of `height` rows; tokens and y by row of the tile.
 template <class Format>
-void Finish(const PlaneStep& planes, const TileProducts& products, const TokenTiles& tokens,
-            std::size_t step, std::size_t tile, float (*y)[kLanes]) {
-  const QuantisedRows& rows = tokens.args->quantised;
+void Finish(const PlaneStep& planes, const TileProducts& products, const TokenStep* tokens,
+            std::size_t height, float (*y)[kLanes]) {
+  constexpr std::size_t kPairs = kMinPairs<Format>;
   const __m512 d = _mm512_load_ps(planes.d);
   const __m512 m = _mm512_load_ps(planes.m);
-  __m512i side[8];
-  for (std::size_t p = 0; Format::kMins && p < 8; ++p) {
-    side[p] = Load512(planes.side[p]);
+  __m512i mins[kPairs + 1];
+  for (std::size_t p = 0; p < kPairs; ++p) {
+    mins[p] = Load512(planes.mins[p]);
   }
-  for (std::size_t i = 0; i < tokens.height; ++i) {
-    const std::size_t row = tokens.row(tile) + i;
+  for (std::size_t i = 0; i < height; ++i) {
     const __m512 product = _mm512_cvtepi32_ps(WholeProduct<kPlaneForm<Format>>(products, i));
     __m512 u;
     if constexpr (Format::kMins) {
-      const std::int16_t* sums = rows.sums(row) + kStepValues / kSumValues * step;
-      __m512i mins[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-      for (std::size_t p = 0; p < 8; ++p) {
-        mins[p % 2] = _mm512_dpwssd_epi32(mins[p % 2], side[p], Everywhere(sums + 2 * p));
+      __m512i sum = _mm512_setzero_si512();
+      for (std::size_t p = 0; p < kPairs; ++p) {
+        sum = _mm512_dpwssd_epi32(sum, mins[p], Everywhere(tokens[i].sums + 2 * p));
       }
-      const __m512 min = _mm512_cvtepi32_ps(_mm512_add_epi32(mins[0], mins[1]));
-      u = _mm512_fmadd_ps(d, product, _mm512_mul_ps(m, min));
+      u = _mm512_fmadd_ps(d, product, _mm512_mul_ps(m, _mm512_cvtepi32_ps(sum)));
     } else {
       u = _mm512_mul_ps(d, product);
     }
-    const __m512 a = _mm512_set1_ps(rows.scales(row)[step]);
-    const __m512 t = _mm512_fmadd_ps(a, u, _mm512_setzero_ps());
+    const __m512 t = _mm512_fmadd_ps(_mm512_set1_ps(tokens[i].a), u, _mm512_setzero_ps());
     _mm512_store_ps(y[i], _mm512_add_ps(_mm512_load_ps(y[i]), t));
   }
 }
 
 // ---- The walk.
 
-// Weight rows n .. n + live - 1 over one chunk.
+// Weight rows n .. n + live - 1, at most a block, over one chunk.
 template <class Tiles, class Format, bool kPair>
-void OverChunk(Tiles* tiles, const LinearArgs& args, const TokenTiles& tokens, std::size_t n,
-               std::size_t live, AmxScratch* scratch) {
-  constexpr std::size_t kTogether = kPair ? 2 : 1;
-  const std::byte* w[kLanes];
-  for (std::size_t i = 0; i < kLanes; ++i) {  // past the end: the last row again
-    w[i] = args.weight.data + (n + std::min(i, live - 1)) * args.weight.row_bytes;
+class BlockWalk {
+ public:
+  BlockWalk(Tiles* tiles, const TokenTiles& tokens, std::size_t n, std::size_t live,
+            AmxScratch* scratch)
+      : tiles_(tiles),
+        tokens_(tokens),
+        n_(n),
+        live_(live),
+        groups_((live + kLanes - 1) / kLanes),
+        turns_(tokens.count / kTogether),
+        scratch_(scratch) {
+    const WeightRows& weight = tokens.args->weight;
+    for (std::size_t i = 0; i < groups_ * kLanes; ++i) {  // past the end: the last row again
+      w_[i] = weight.data + (n + std::min(i, live - 1)) * weight.row_bytes;
+    }
+    ahead_ = groups_ * kLanes * weight.row_bytes;
   }
-  const std::size_t next_rows = kLanes * args.weight.row_bytes;
-  const std::size_t steps = args.weight.k / kStepValues;
-  const std::size_t turns = tokens.count / kTogether;  // a step
-  std::fill_n(scratch->y[0], tokens.count * tokens.height * kLanes, 0.0F);
-  const auto finish = [&](std::size_t work) {
-    const std::size_t step = work / turns;
+
+  // The work: for each step, for each group, for each one or two tiles.
+  void Run() {
+    const std::size_t a_step = groups_ * turns_;
+    const std::size_t all = tokens_.args->weight.k / kStepValues * a_step;
+    for (std::size_t g = 0; g < groups_; ++g) {
+      std::fill_n(scratch_->y[g][0], tokens_.count * tokens_.height * kLanes, 0.0F);
+    }
+    Pack(0);
+    for (std::size_t work = 0; work < all; ++work) {
+      const std::size_t planes = work / turns_;
+      Multiply<Tiles, kPlaneForm<Format>, kPair>(tiles_, scratch_->planes[planes % 2], tokens_,
+                                                 planes / groups_, work % turns_ * kTogether,
+                                                 scratch_->products[work % 2]);
+      if (work > 0) {
+        FinishWork(work - 1);
+      }
+      if (work % a_step == 0) {  // the last step is finished
+        ReadTokens<Format>(tokens_, planes / groups_, scratch_->tokens);
+      }
+      if ((work + 1) % turns_ == 0 && work + 1 < all) {  // the planes before these are finished
+        Pack(planes + 1);
+      }
+    }
+    FinishWork(all - 1);
+    Store();
+  }
+
+ private:
+  static constexpr std::size_t kTogether = kPair ? 2 : 1;
+
+  void Pack(std::size_t planes) {
+    PackPlanes<Format>(w_ + planes % groups_ * kLanes, planes / groups_, ahead_,
+                       &scratch_->planes[planes % 2]);
+  }
+
+  void FinishWork(std::size_t work) {
+    const std::size_t planes = work / turns_;
     for (std::size_t i = 0; i < kTogether; ++i) {
-      const std::size_t tile = work % turns * kTogether + i;
-      Finish<Format>(scratch->steps[step % 2], scratch->products[work % 2][i], tokens, step, tile,
-                     scratch->y + tile * tokens.height);
-    }
-  };
-  PackPlanes<Format>(w, 0, next_rows, &scratch->steps[0]);
-  for (std::size_t work = 0; work < steps * turns; ++work) {
-    const std::size_t step = work / turns;
-    Multiply<Tiles, kPlaneForm<Format>, kPair>(tiles, scratch->steps[step % 2], tokens, step,
-                                               work % turns * kTogether,
-                                               scratch->products[work % 2]);
-    if (work > 0) {
-      finish(work - 1);
-    }
-    if ((work + 1) % turns == 0 && step + 1 < steps) {  // nothing reads the older step any more
-      PackPlanes<Format>(w, step + 1, next_rows, &scratch->steps[(step + 1) % 2]);
+      const std::size_t first = (work % turns_ * kTogether + i) * tokens_.height;
+      Finish<Format>(scratch_->planes[planes % 2], scratch_->products[work % 2][i],
+                     scratch_->tokens + first, tokens_.height,
+                     scratch_->y[planes % groups_] + first);
     }
   }
-  finish(steps * turns - 1);
-  for (std::size_t tile = 0; tile < tokens.count; ++tile) {
-    for (std::size_t i = 0; i < tokens.height; ++i) {
-      StoreLanes(args, tokens.row(tile) + i, n, live,
-                 _mm512_load_ps(scratch->y[tile * tokens.height + i]));
+
+  void Store() const {
+    for (std::size_t tile = 0; tile < tokens_.count; ++tile) {
+      for (std::size_t i = 0; i < tokens_.height; ++i) {
+        for (std::size_t g = 0; g < groups_; ++g) {
+          StoreLanes(*tokens_.args, tokens_.row(tile) + i, n_ + g * kLanes,
+                     std::min(kLanes, live_ - g * kLanes),
+                     _mm512_load_ps(scratch_->y[g][tile * tokens_.height + i]));
+        }
+      }
     }
   }
-}
+
+  Tiles* tiles_;
+  const TokenTiles& tokens_;
+  std::size_t n_;
+  std::size_t live_;
+  std::size_t groups_;
+  std::size_t turns_;
+  AmxScratch* scratch_;
+  std::size_t ahead_ = 0;
+  const std::byte* w_[kBlockGroups * kLanes];
+};
 
 // Activation rows must lie one after another: args.row_ids is null.
 template <class Tiles, class Format>
@@ -316,12 +425,12 @@ void TileRows(const LinearArgs& args, std::size_t n_begin, std::size_t n_end, st
   for (std::size_t first = 0; first < args.rows; first += kChunkRows) {
     const TokenTiles tokens(args, first);
     tiles.Configure(tokens.height);
-    for (std::size_t n = n_begin; n < n_end; n += kLanes) {
-      const std::size_t live = std::min(kLanes, n_end - n);
+    for (std::size_t n = n_begin; n < n_end; n += kBlockGroups * kLanes) {
+      const std::size_t live = std::min(kBlockGroups * kLanes, n_end - n);
       if (tokens.count == 1) {
-        OverChunk<Tiles, Format, false>(&tiles, args, tokens, n, live, memory);
+        BlockWalk<Tiles, Format, false>(&tiles, tokens, n, live, memory).Run();
       } else {
-        OverChunk<Tiles, Format, true>(&tiles, args, tokens, n, live, memory);
+        BlockWalk<Tiles, Format, true>(&tiles, tokens, n, live, memory).Run();
       }
     }
   }

@@ -19,6 +19,7 @@
 #include "kernels-common/linear/cpu/scratch.h"
 #include "kernels-common/linear/cpu/unpack_avx2.h"
 #include "kernels-common/linear/cpu/weight_lanes_avx512.h"
+#include "kernels-common/linear/cpu/weight_pack_avx512.h"
 
 namespace bloomery::kernels::cpu::avx512vnni {
 namespace {
@@ -27,6 +28,10 @@ constexpr std::size_t kGroups = 2;  // vectors of weight rows of a tile
 // From this many activation rows on a tile is worth its unpacking, for every format (tests/bench).
 constexpr std::size_t kTileFromRows = 2;
 
+// 256 weights of sixteen rows, formats of 256. codes[i]: codes 4i..4i+3 of each row.
+struct KLanes : KHead {
+  std::uint8_t codes[64][64];
+};
 static_assert(kGroups * sizeof(KLanes) <= kLanesStepBytes);
 
 // The same for formats of 32 and 64: d and m of each 32.
@@ -38,6 +43,14 @@ struct alignas(64) SmallLanes {
 static_assert(kGroups * sizeof(SmallLanes) <= kLanesStepBytes);
 
 // ---- Formats of 256.
+
+template <class Format>
+void PackK(const std::byte* const* w, std::size_t step, std::size_t /*count*/, void* tile) {
+  auto* out = static_cast<KLanes*>(tile);
+  const LanePacker<Format> packer(w, step);
+  packer.Head(out);
+  packer.Codes([out](std::size_t i, __m512i codes) { StoreWords(out->codes[i], codes); });
+}
 
 // How a tile meets activation rows. Step<groups, columns> gives t of N5 for step `step`, of which
 // `spans` groups of 32 are there: t[g * columns + c] of part g of the tile and column c.
@@ -125,7 +138,7 @@ void PackSmall(const std::byte* const* w, std::size_t step, std::size_t count, v
       out->m[b][row] = span.m;
     }
   }
-  TransposeCodes(codes[0], out->codes);
+  TransposeRows(codes, [out](std::size_t i, __m512i four) { StoreWords(out->codes[i], four); });
 }
 
 // Takes the offset of unsigned codes out of the sums over the first, second or both sets of 16.

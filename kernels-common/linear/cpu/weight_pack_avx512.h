@@ -1,0 +1,328 @@
+// Sixteen weight rows of a format of 256 taken apart for lanes that are rows, one step at a time.
+// The commonest formats are transposed as they lie in the file, and taken apart sixteen rows at
+// once; the others are unpacked row by row (unpack_avx2.h) and transposed after. Internal; include
+// from files built for AVX-512 VNNI only.
+//
+// LanePacker<Format>(w, step): w holds the sixteen rows. Head(out) writes scales, side, d and m.
+// Codes(emit) calls emit(i, v) once for every i < 64, in any order: v has codes 4i..4i+3 of each
+// row as unsigned bytes; signed codes lie 128 above their value.
+#pragma once
+
+#include <immintrin.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels-common/linear/cpu/unpack_avx2.h"
+#include "kernels-common/linear/cpu/weight_lanes_avx512.h"
+
+namespace bloomery::kernels::cpu {
+namespace {
+
+void StoreWords(void* p, __m512i words) { _mm512_store_si512(p, words); }
+
+template <class Format>
+class LanePacker {
+ public:
+  LanePacker(const std::byte* const* w, std::size_t step) {
+    for (std::size_t row = 0; row < kLanes; ++row) {
+      const std::byte* block = w[row] + step * Format::kBytes;
+      KStep unpacked = Format::Unpack(block);
+      if constexpr (Format::kSigned) {
+        // KStep's order of scales back to that of the sub-blocks, times -128.
+        const __m128i first = _mm256_castsi256_si128(unpacked.scales);
+        const __m128i second = _mm256_extracti128_si256(unpacked.scales, 1);
+        const __m256i ordered =
+            _mm256_set_m128i(_mm_unpackhi_epi16(first, second), _mm_unpacklo_epi16(first, second));
+        unpacked.side = _mm256_slli_epi16(_mm256_sub_epi16(_mm256_setzero_si256(), ordered), 7);
+      }
+      for (std::size_t j = 0; j < 8; ++j) {
+        const __m256i offset = _mm256_set1_epi8(Format::kSigned ? static_cast<char>(0x80) : 0);
+        _mm256_store_si256(reinterpret_cast<__m256i*>(codes_[row] + 32 * j),
+                           _mm256_xor_si256(unpacked.codes[j], offset));
+      }
+      _mm256_store_si256(reinterpret_cast<__m256i*>(factors_[row]), unpacked.scales);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(factors_[row] + 32), unpacked.side);
+      d_[row] = Format::D(block);
+      m_[row] = Format::M(block);
+    }
+  }
+
+  void Head(KHead* out) const {
+    TransposeRows(factors_, [out](std::size_t i, __m512i both) {
+      if (i >= 8) {
+        StoreWords(out->side[i - 8], both);
+        return;
+      }
+      // Words 2i and 2i+1 of KStep::scales: word j < 8 is of sub-block 2j, word 8+j of 2j+1.
+      const std::size_t sub = i < 4 ? 4 * i : 4 * (i - 4) + 1;
+      StoreWords(out->scales[sub], _mm512_srai_epi32(_mm512_slli_epi32(both, 16), 16));
+      StoreWords(out->scales[sub + 2], _mm512_srai_epi32(both, 16));
+    });
+    _mm512_store_ps(out->d, _mm512_load_ps(d_));
+    _mm512_store_ps(out->m, _mm512_load_ps(m_));
+  }
+
+  template <class Emit>
+  void Codes(const Emit& emit) const {
+    TransposeRows(codes_, emit);
+  }
+
+ private:
+  alignas(64) std::byte codes_[kLanes][256];
+  alignas(64) std::byte factors_[kLanes][64];  // words: scales in KStep's order, then side
+  alignas(64) float d_[kLanes];
+  alignas(64) float m_[kLanes];
+};
+
+// ---- Blocks as they lie.
+
+// The sixteen rows' blocks of one step.
+struct LaneBlocks {
+  const std::byte* at[kLanes];
+
+  LaneBlocks(const std::byte* const* w, std::size_t offset) {
+    for (std::size_t row = 0; row < kLanes; ++row) {
+      at[row] = w[row] + offset;
+    }
+  }
+  // out[j] = word j of the sixteen bytes at `offset`.
+  void Words(std::size_t offset, __m512i* out) const { TransposeFour(at, offset, out); }
+  // The one or two halfs at `offset`.
+  __m512i Halfs(std::size_t offset, std::size_t bytes) const {
+    alignas(64) std::uint32_t words[kLanes] = {};
+    for (std::size_t row = 0; row < kLanes; ++row) {
+      std::memcpy(&words[row], at[row] + offset, bytes);
+    }
+    return Load512(words);
+  }
+};
+
+// The halfs in the low and in the high words of the lanes.
+__m512 LowHalfs(__m512i words) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words)); }
+__m512 HighHalfs(__m512i words) { return LowHalfs(_mm512_srli_epi32(words, 16)); }
+__m512 Negative(__m512 a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0F)); }
+
+// Every byte moved right (left, where negative) by kShift bits, and masked.
+template <int kShift>
+__m512i BitsOf(__m512i words, int mask) {
+  __m512i moved = words;
+  if constexpr (kShift > 0) {
+    moved = _mm512_srli_epi16(words, kShift);
+  } else if constexpr (kShift < 0) {
+    moved = _mm512_slli_epi16(words, -kShift);
+  }
+  return _mm512_and_si512(moved, _mm512_set1_epi8(static_cast<char>(mask)));
+}
+
+// `mask`ed bits of every lane from bit `from` on.
+__m512i LaneBits(__m512i words, std::size_t from, int mask) {
+  return _mm512_and_si512(_mm512_srli_epi32(words, static_cast<unsigned>(from)),
+                          _mm512_set1_epi32(mask));
+}
+
+// Two words of 16 bits in every lane.
+__m512i PairOf(__m512i low, __m512i high) {
+  return _mm512_mask_blend_epi16(0xAAAAAAAAU, low, _mm512_slli_epi32(high, 16));
+}
+
+// -(2^kShift) times two words.
+template <int kShift>
+__m512i NegativeTimes(__m512i pair) {
+  return _mm512_sub_epi16(_mm512_setzero_si512(), _mm512_slli_epi16(pair, kShift));
+}
+
+// Q4_K's and Q5_K's first sixteen bytes: d, dmin, and twelve bytes of scales and mins
+// (SixBitPairs).
+void SixBitHead(const LaneBlocks& blocks, KHead* out) {
+  __m512i words[4];
+  blocks.Words(0, words);
+  _mm512_store_ps(out->d, LowHalfs(words[0]));
+  _mm512_store_ps(out->m, Negative(HighHalfs(words[0])));
+  const __m512i scales[2] = {BitsOf<0>(words[1], 0x3F),
+                             _mm512_or_si512(BitsOf<0>(words[3], 0x0F), BitsOf<2>(words[1], 0x30))};
+  const __m512i mins[2] = {BitsOf<0>(words[2], 0x3F),
+                           _mm512_or_si512(BitsOf<4>(words[3], 0x0F), BitsOf<2>(words[2], 0x30))};
+  for (std::size_t sub = 0; sub < 8; ++sub) {
+    StoreWords(out->scales[2 * sub], LaneBits(scales[sub / 4], 8 * (sub % 4), 0xFF));
+    const __m512i min = LaneBits(mins[sub / 4], 8 * (sub % 4), 0xFF);
+    StoreWords(out->side[sub], PairOf(min, min));
+  }
+}
+
+template <>
+class LanePacker<FormatQ4K> {
+ public:
+  LanePacker(const std::byte* const* w, std::size_t step) : blocks_(w, step * FormatQ4K::kBytes) {}
+  void Head(KHead* out) const { SixBitHead(blocks_, out); }
+
+  template <class Emit>
+  void Codes(const Emit& emit) const {
+    for (std::size_t part = 0; part < 8; ++part) {  // sixteen bytes of sub-blocks 2g and 2g + 1
+      __m512i words[4];
+      blocks_.Words(16 + 16 * part, words);
+      const std::size_t first = 16 * (part / 2) + 4 * (part % 2);
+      for (std::size_t i = 0; i < 4; ++i) {
+        emit(first + i, BitsOf<0>(words[i], 15));
+        emit(first + 8 + i, BitsOf<4>(words[i], 15));
+      }
+    }
+  }
+
+ private:
+  LaneBlocks blocks_;
+};
+
+template <>
+class LanePacker<FormatQ5K> {
+ public:
+  LanePacker(const std::byte* const* w, std::size_t step) : blocks_(w, step * FormatQ5K::kBytes) {}
+  void Head(KHead* out) const { SixBitHead(blocks_, out); }
+
+  template <class Emit>
+  void Codes(const Emit& emit) const {
+    for (std::size_t half = 0; half < 2; ++half) {  // of the bytes of each vector of 32 codes
+      __m512i high[4];                              // bit v of a byte is of vector v
+      blocks_.Words(16 + 16 * half, high);
+      for (std::size_t g = 0; g < 4; ++g) {
+        __m512i words[4];
+        blocks_.Words(48 + 32 * g + 16 * half, words);
+        const std::size_t first = 16 * g + 4 * half;
+        for (std::size_t i = 0; i < 4; ++i) {
+          const __m512i two = _mm512_srli_epi16(high[i], static_cast<unsigned>(2 * g));
+          emit(first + i, _mm512_or_si512(BitsOf<0>(words[i], 15), BitsOf<-4>(two, 16)));
+          emit(first + 8 + i, _mm512_or_si512(BitsOf<4>(words[i], 15), BitsOf<-3>(two, 16)));
+        }
+      }
+    }
+  }
+
+ private:
+  LaneBlocks blocks_;
+};
+
+template <>
+class LanePacker<FormatQ6K> {
+ public:
+  LanePacker(const std::byte* const* w, std::size_t step) : blocks_(w, step * FormatQ6K::kBytes) {}
+
+  void Head(KHead* out) const {
+    __m512i words[4];
+    blocks_.Words(192, words);
+    for (std::size_t p = 0; p < 8; ++p) {
+      const __m512i both = _mm512_slli_epi32(words[p / 2], p % 2 == 0 ? 16 : 0);
+      const __m512i first = _mm512_srai_epi32(_mm512_slli_epi32(both, 8), 24);
+      const __m512i second = _mm512_srai_epi32(both, 24);
+      StoreWords(out->scales[2 * p], first);
+      StoreWords(out->scales[2 * p + 1], second);
+      StoreWords(out->side[p], NegativeTimes<5>(PairOf(first, second)));
+    }
+    _mm512_store_ps(out->d, LowHalfs(blocks_.Halfs(208, 2)));
+    _mm512_store_ps(out->m, _mm512_setzero_ps());
+  }
+
+  template <class Emit>
+  void Codes(const Emit& emit) const {
+    for (std::size_t part = 0; part < 4; ++part) {  // sixteen bytes of one half
+      const std::size_t half = part / 2;
+      const std::size_t at = 16 * (part % 2);
+      __m512i a[4];
+      __m512i b[4];
+      __m512i high[4];
+      blocks_.Words(64 * half + at, a);
+      blocks_.Words(64 * half + 32 + at, b);
+      blocks_.Words(128 + 32 * half + at, high);
+      const std::size_t first = 32 * half + 4 * (part % 2);
+      for (std::size_t i = 0; i < 4; ++i) {
+        emit(first + i, _mm512_or_si512(BitsOf<0>(a[i], 15), BitsOf<-4>(high[i], 0x30)));
+        emit(first + 8 + i, _mm512_or_si512(BitsOf<0>(b[i], 15), BitsOf<-2>(high[i], 0x30)));
+        emit(first + 16 + i, _mm512_or_si512(BitsOf<4>(a[i], 15), BitsOf<0>(high[i], 0x30)));
+        emit(first + 24 + i, _mm512_or_si512(BitsOf<4>(b[i], 15), BitsOf<2>(high[i], 0x30)));
+      }
+    }
+  }
+
+ private:
+  LaneBlocks blocks_;
+};
+
+template <>
+class LanePacker<FormatQ2K> {
+ public:
+  LanePacker(const std::byte* const* w, std::size_t step) : blocks_(w, step * FormatQ2K::kBytes) {}
+
+  void Head(KHead* out) const {
+    __m512i words[4];
+    blocks_.Words(0, words);
+    for (std::size_t p = 0; p < 8; ++p) {
+      const __m512i both = _mm512_srli_epi32(words[p / 2], p % 2 == 0 ? 0 : 16);
+      StoreWords(out->scales[2 * p], LaneBits(both, 0, 15));
+      StoreWords(out->scales[2 * p + 1], LaneBits(both, 8, 15));
+      StoreWords(out->side[p], PairOf(LaneBits(both, 4, 15), LaneBits(both, 12, 15)));
+    }
+    const __m512i halfs = blocks_.Halfs(80, 4);
+    _mm512_store_ps(out->d, LowHalfs(halfs));
+    _mm512_store_ps(out->m, Negative(HighHalfs(halfs)));
+  }
+
+  template <class Emit>
+  void Codes(const Emit& emit) const {
+    for (std::size_t part = 0; part < 4; ++part) {
+      __m512i words[4];
+      blocks_.Words(16 + 16 * part, words);
+      const std::size_t first = 32 * (part / 2) + 4 * (part % 2);
+      for (std::size_t i = 0; i < 4; ++i) {
+        emit(first + i, BitsOf<0>(words[i], 3));
+        emit(first + 8 + i, BitsOf<2>(words[i], 3));
+        emit(first + 16 + i, BitsOf<4>(words[i], 3));
+        emit(first + 24 + i, BitsOf<6>(words[i], 3));
+      }
+    }
+  }
+
+ private:
+  LaneBlocks blocks_;
+};
+
+template <>
+class LanePacker<FormatIq4Xs> {
+ public:
+  LanePacker(const std::byte* const* w, std::size_t step)
+      : blocks_(w, step * FormatIq4Xs::kBytes) {}
+
+  void Head(KHead* out) const {
+    __m512i words[4];
+    blocks_.Words(0, words);
+    for (std::size_t sub = 0; sub < 8; ++sub) {
+      const __m512i high = _mm512_slli_epi32(LaneBits(words[0], 16 + 2 * sub, 3), 4);
+      const __m512i scale = _mm512_sub_epi32(_mm512_or_si512(LaneBits(words[1], 4 * sub, 15), high),
+                                             _mm512_set1_epi32(32));
+      StoreWords(out->scales[2 * sub], scale);
+      StoreWords(out->side[sub], NegativeTimes<7>(PairOf(scale, scale)));
+    }
+    _mm512_store_ps(out->d, LowHalfs(words[0]));
+    _mm512_store_ps(out->m, _mm512_setzero_ps());
+  }
+
+  template <class Emit>
+  void Codes(const Emit& emit) const {
+    const __m512i table = _mm512_xor_si512(_mm512_broadcast_i32x4(LoadInt128(kIq4Values.data())),
+                                           _mm512_set1_epi8(static_cast<char>(0x80)));
+    for (std::size_t sub = 0; sub < 8; ++sub) {
+      __m512i words[4];
+      blocks_.Words(8 + 16 * sub, words);
+      for (std::size_t i = 0; i < 4; ++i) {
+        emit(8 * sub + i, _mm512_shuffle_epi8(table, BitsOf<0>(words[i], 15)));
+        emit(8 * sub + 4 + i, _mm512_shuffle_epi8(table, BitsOf<4>(words[i], 15)));
+      }
+    }
+  }
+
+ private:
+  LaneBlocks blocks_;
+};
+
+}  // namespace
+}  // namespace bloomery::kernels::cpu
