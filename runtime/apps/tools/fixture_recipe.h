@@ -5,11 +5,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "runtime/apps/tools/recipe.h"
 #include "runtime/model/metadata.h"
 #include "runtime/plugin/discovery.h"
 
@@ -57,17 +57,17 @@ class FixtureRecipe {
   // beyond 64 bits.
   std::vector<std::pair<std::string, model::MetadataValue>> Keys(const std::string& arch) const;
   std::vector<FixtureTensor> Tensors() const;
-  uint64_t layers() const { return Value("layers"); }
-  uint64_t vocabulary() const { return Value("vocabulary"); }
+  uint64_t layers() const;
+  uint64_t vocabulary() const;
 
  private:
-  uint64_t Value(std::string_view expression) const;  // names and numbers joined by '*'
+  explicit FixtureRecipe(const std::string& where) : where_(where), sizes_(where) {}
   FixtureTensor TensorOf(const RecipeTensor& tensor, std::string name) const;
 
-  std::string path_;
+  std::string where_;  // for messages
   std::string model_;
   std::vector<std::string> architectures_;
-  std::map<std::string, uint64_t, std::less<>> sizes_;
+  RecipeSizes sizes_;
   std::vector<RecipeKey> keys_;
   std::vector<RecipeTensor> tensors_;
 };

@@ -12,29 +12,25 @@
 namespace bloomery::apps {
 namespace {
 
-using model::TensorInfo;
 using model::TensorType;
 
 // Source bytes of one piece: several rows for each thread, small beside any machine's memory.
 constexpr uint64_t kPieceBytes = uint64_t{16} << 20;
 constexpr uint32_t kQuantisationVersion = 2;  // of the block layouts; readers expect it
 
-std::span<const uint64_t> Axes(const TensorInfo& tensor) {
-  return std::span(tensor.ne).first(tensor.n_dims);
-}
-
 std::string TypeName(TensorType type) { return std::string(model::Info(type).name); }
 
-std::vector<TensorType> ChooseTypes(const model::ModelFile& source, const model::QuantMix& mix) {
+std::vector<TensorType> ChooseTypes(const TensorSource& source, const model::QuantMix& mix) {
   const model::Metadata& metadata = source.metadata();
   const std::string architecture(metadata.GetString("general.architecture"));
   const model::MixModel shape{
       .layers = metadata.GetU64(architecture + ".block_count"),
-      .tied_head = !source.FindTensorIndex("output.weight"),
+      .tied_head = std::ranges::find(source.tensors(), "output.weight", &SourceTensor::name) ==
+                   source.tensors().end(),
       .experts = metadata.FindU64(architecture + ".expert_count").value_or(0)};
   std::vector<TensorType> types;
-  for (const TensorInfo& tensor : source.tensors()) {
-    const TensorType type = TypeInMix(mix, shape, tensor.name, Axes(tensor), tensor.type);
+  for (const SourceTensor& tensor : source.tensors()) {
+    const TensorType type = TypeInMix(mix, shape, tensor.name, tensor.ne, tensor.type);
     const auto refuse = [&](const std::string& problem) {
       throw Error(ErrorKind::kUnsupported,
                   source.path() + ": tensor '" + Printable(tensor.name) + "': " + problem);
@@ -54,18 +50,18 @@ std::vector<TensorType> ChooseTypes(const model::ModelFile& source, const model:
 
 class TensorConverter {
  public:
-  TensorConverter(const model::ModelFile& source, model::GgufWriter& writer, int32_t threads)
+  TensorConverter(const TensorSource& source, model::GgufWriter& writer, int32_t threads)
       : source_(source), writer_(writer), threads_(threads) {}
 
   // Writes tensor i as `type`; `done` gets the source bytes of each piece.
   void Convert(size_t i, TensorType type, const std::function<void(uint64_t)>& done) {
-    const TensorInfo& tensor = source_.tensors()[i];
+    const SourceTensor& tensor = source_.tensors()[i];
     const uint64_t row_bytes = tensor.row_bytes();
     const uint64_t rows_piece = std::max<uint64_t>(1, kPieceBytes / row_bytes);
     for (uint64_t row = 0; row < tensor.rows(); row += rows_piece) {
       const uint64_t rows = std::min(rows_piece, tensor.rows() - row);
       in_.resize(rows * row_bytes);
-      source_.ReadTensor(i, row * row_bytes, in_);
+      source_.ReadRows(i, row, in_);
       if (type == tensor.type) {
         writer_.WriteData(in_);
       } else {
@@ -77,7 +73,7 @@ class TensorConverter {
   }
 
  private:
-  void EncodeRows(const TensorInfo& tensor, TensorType type, uint64_t first, uint64_t rows) {
+  void EncodeRows(const SourceTensor& tensor, TensorType type, uint64_t first, uint64_t rows) {
     const model::TensorTypeInfo& info = model::Info(type);
     const size_t width = tensor.ne[0];
     const size_t in_bytes = tensor.row_bytes();
@@ -101,7 +97,7 @@ class TensorConverter {
     });
   }
 
-  const model::ModelFile& source_;
+  const TensorSource& source_;
   model::GgufWriter& writer_;
   int32_t threads_;
   std::vector<std::byte> in_, out_;
@@ -109,7 +105,7 @@ class TensorConverter {
 
 }  // namespace
 
-TypeCounts QuantiseFile(const model::ModelFile& source, const std::string& out_path,
+TypeCounts QuantiseFile(const TensorSource& source, const std::string& out_path,
                         const model::QuantMix& mix, int32_t threads,
                         const std::function<void(uint64_t, uint64_t)>& progress) {
   const std::vector<TensorType> types = ChooseTypes(source, mix);
@@ -119,17 +115,19 @@ TypeCounts QuantiseFile(const model::ModelFile& source, const std::string& out_p
   writer.Add("general.quantization_version", model::U32Value(kQuantisationVersion));
   TypeCounts counts;
   for (size_t i = 0; i < types.size(); ++i) {
-    const TensorInfo& tensor = source.tensors()[i];
-    writer.AddTensor(tensor.name, types[i], Axes(tensor));
+    const SourceTensor& tensor = source.tensors()[i];
+    writer.AddTensor(tensor.name, types[i], tensor.ne);
     ++counts[types[i]];
   }
   writer.BeginData();
   uint64_t done = 0;
+  uint64_t all = 0;
+  for (const SourceTensor& tensor : source.tensors()) all += tensor.bytes();
   TensorConverter converter(source, writer, threads);
   for (size_t i = 0; i < types.size(); ++i) {
     converter.Convert(i, types[i], [&](uint64_t bytes) {
       done += bytes;
-      progress(done, source.tensor_bytes());
+      progress(done, all);
     });
   }
   writer.Finish();

@@ -1,6 +1,7 @@
-// Writes a model file again with its matrices in another mix of types (runtime/model/quant_mix.h).
-// Reads a piece of a tensor at a time, so memory stays small whatever the model's size. The new
-// file appears whole or not at all. The same input gives the same bytes, whatever the threads.
+// Writes a model as a model file with its matrices in another mix of types
+// (runtime/model/quant_mix.h). Reads a piece of a tensor at a time, so memory stays small whatever
+// the model's size. The new file appears whole or not at all. The same input gives the same bytes,
+// whatever the threads.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "runtime/model/inventory.h"
+#include "runtime/apps/tools/tensor_source.h"
 #include "runtime/model/quant_mix.h"
 #include "runtime/model/tensor_type.h"
 
@@ -21,7 +22,7 @@ using TypeCounts = std::map<model::TensorType, size_t>;
 // tensor and type where the source cannot be decoded or the wanted type not be written, before
 // anything is written; Error(kBadModel) naming tensor, row and value for a weight that is not
 // finite; errors of reading and writing. `progress` gets bytes written and in all.
-TypeCounts QuantiseFile(const model::ModelFile& source, const std::string& out_path,
+TypeCounts QuantiseFile(const TensorSource& source, const std::string& out_path,
                         const model::QuantMix& mix, int32_t threads,
                         const std::function<void(uint64_t, uint64_t)>& progress);
 

@@ -47,7 +47,8 @@ class QuantiseFileTest : public testing::Test {
   }
   TypeCounts Run(const std::string& mix, int32_t threads = 2) const {
     const model::ModelFile source = model::OpenGguf(RealFileSystem(), in_);
-    return QuantiseFile(source, out_, model::GetQuantMix(mix), threads, [](uint64_t, uint64_t) {});
+    return QuantiseFile(ModelFileSource(source), out_, model::GetQuantMix(mix), threads,
+                        [](uint64_t, uint64_t) {});
   }
 
   test::TempDir folder_;
