@@ -14,7 +14,6 @@ namespace {
 
 using testing::EndsWith;
 using testing::HasSubstr;
-using testing::Not;
 
 // The templates the Jinja goldens are made with.
 std::string FamilyTemplate(const char* family) {
