@@ -7,14 +7,15 @@
 //
 // 32 rows are unpacked and transposed once, then all activation rows pass over them, six at a time.
 // (A tile of 256 weights that stays in the first cache, with y kept in memory between steps, was
-// slower: rows of y lie a power of two apart and evict each other.) One row alone does not pay for
-// the unpacking: it takes the AVX2 kernels.
+// slower: rows of y lie a power of two apart and evict each other.) Few rows do not pay for the
+// unpacking: they take few_rows_avx512.h, or where a format has nothing there, the AVX2 kernels.
 #include <immintrin.h>
 
 #include <algorithm>
 #include <cstdint>
 
 #include "kernels-common/linear/cpu/column.h"
+#include "kernels-common/linear/cpu/few_rows_avx512.h"
 #include "kernels-common/linear/cpu/isa_entries.h"
 #include "kernels-common/linear/cpu/scratch.h"
 #include "kernels-common/linear/cpu/unpack_avx2.h"
@@ -345,6 +346,14 @@ constexpr IntegerKernel kKernels[] = {
 
 void IntegerLinear(const LinearArgs& args, std::size_t n_begin, std::size_t n_end,
                    std::byte* scratch) {
+  if (args.rows <= kFewRowsMax) {
+    for (const FewRowsKernel& kernel : kFewRowsKernels) {
+      if (kernel.ggml_type == args.weight.format->ggml_type) {
+        kernel.of_rows[args.rows - 1](args, n_begin, n_end);
+        return;
+      }
+    }
+  }
   if (args.rows >= kTileFromRows) {
     for (const IntegerKernel& kernel : kKernels) {
       if (kernel.ggml_type == args.weight.format->ggml_type) {
