@@ -1,6 +1,12 @@
 // One attention layer of Qwen3-30B-A3B (32 heads over 4 kv heads of 128) on one thread: one row,
-// and eight rows that share the decoding of the window, at growing depths.
+// and rows that share the decoding of a window, at growing depths. 65536 keys and values of f16 are
+// 128 MiB: they come from memory. `op/s` are multiplies and adds; `bytes/s` what is read of the
+// planes; the bounds of the same thread are BM_FmaBound and BM_ReadBound of linear_bench.cc.
 #include <benchmark/benchmark.h>
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <memory>
 
 #include "kernels-common/attention/cpu/attention.h"
 #include "tests/unit/kernels-common/support.h"
@@ -8,46 +14,115 @@
 namespace bloomery::kernels {
 namespace {
 
-void RunAttention(benchmark::State& state) {
-  const auto type = static_cast<KvType>(state.range(0));
-  const auto depth = static_cast<std::size_t>(state.range(1));
-  const auto rows = static_cast<std::size_t>(state.range(2));
-  constexpr std::size_t kWidth = 512;
-  testing::Random random(1);
-  std::vector<std::byte> plane(depth * KvRowBytes(type, kWidth));
-  const std::vector<float> x = random.Values(kWidth);
-  for (std::size_t i = 0; i < depth; ++i) {
-    cpu::EncodeKvRow(DetectIsa(), type, x.data(), kWidth,
-                     plane.data() + i * KvRowBytes(type, kWidth));
+constexpr std::size_t kWidth = 512;
+
+// On large pages, as the engine's planes are.
+class Plane {
+ public:
+  Plane(KvType type, std::size_t depth)
+      : row_bytes_(KvRowBytes(type, kWidth)),
+        bytes_(static_cast<std::byte*>(std::aligned_alloc(kPage, RoundUp(depth * row_bytes_)))) {
+    madvise(bytes_.get(), RoundUp(depth * row_bytes_), MADV_HUGEPAGE);
+    testing::Random random(1);
+    const std::vector<float> x = random.Values(kWidth);
+    for (std::size_t i = 0; i < depth; ++i) {
+      cpu::EncodeKvRow(DetectIsa(), type, x.data(), kWidth, bytes_.get() + i * row_bytes_);
+    }
+    view_ = {type, kWidth, row_bytes_, bytes_.get(), nullptr, 0, depth};
   }
-  const KvView view = {type, kWidth, KvRowBytes(type, kWidth), plane.data(), nullptr, 0, depth};
-  const std::vector<float> q = random.Values(rows * 4096);
-  std::vector<float> out(q.size());
-  const std::vector<std::int32_t> index(rows, static_cast<std::int32_t>(depth - 1));
+  const KvView* view() const { return &view_; }
+
+ private:
+  static constexpr std::size_t kPage = std::size_t{1} << 21U;
+  static std::size_t RoundUp(std::size_t n) { return (n + kPage - 1) / kPage * kPage; }
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::size_t row_bytes_;
+  std::unique_ptr<std::byte, Free> bytes_;
+  KvView view_;
+};
+
+struct Case {
+  Case(const benchmark::State& state)
+      : depth(static_cast<std::size_t>(state.range(1))),
+        rows(static_cast<std::size_t>(state.range(2))),
+        keys(static_cast<KvType>(state.range(0)), depth),
+        values(static_cast<KvType>(state.range(0)), depth),
+        q(testing::Random(2).Values(rows * 4096)),
+        out(q.size()),
+        index(rows, static_cast<std::int32_t>(depth - 1)) {
+    args.q = q.data();
+    args.out = out.data();
+    args.q_stride = args.out_stride = 4096;
+    args.heads = 32;
+    args.kv_heads = 4;
+    args.key_dim = args.value_dim = 128;
+    args.scale = 0.088F;
+    args.keys = keys.view();
+    args.values = values.view();
+    args.index = index.data();
+  }
+  void Count(benchmark::State& state) const {
+    const auto passes = static_cast<double>(state.iterations());
+    state.counters["op/s"] = benchmark::Counter(
+        4.0 * 4096.0 * static_cast<double>(depth * rows) * passes, benchmark::Counter::kIsRate);
+    state.counters["bytes/s"] = benchmark::Counter(
+        2.0 * static_cast<double>(depth * keys.view()->row_bytes) * passes,
+        benchmark::Counter::kIsRate);
+  }
+
+  std::size_t depth;
+  std::size_t rows;
+  Plane keys;
+  Plane values;
+  std::vector<float> q;
+  std::vector<float> out;
+  std::vector<std::int32_t> index;
   AttentionArgs args;
-  args.q = q.data();
-  args.out = out.data();
-  args.q_stride = args.out_stride = 4096;
-  args.heads = 32;
-  args.kv_heads = 4;
-  args.key_dim = args.value_dim = 128;
-  args.scale = 0.088F;
-  args.keys = args.values = &view;
-  args.index = index.data();
-  testing::AlignedBytes scratch(cpu::AttentionScratchBytes(args));
+};
+
+void RunAttention(benchmark::State& state) {
+  Case made(state);
+  testing::AlignedBytes scratch(cpu::AttentionScratchBytes(made.args));
   for (auto _ : state) {
     for (std::size_t head = 0; head < 4; ++head) {
-      cpu::Attention(DetectIsa(), args, 0, rows, head, scratch.span());
+      cpu::Attention(DetectIsa(), made.args, 0, made.rows, head, scratch.span());
     }
     benchmark::ClobberMemory();
   }
-  state.counters["op/s"] = benchmark::Counter(
-      4.0 * 4096.0 *
-          static_cast<double>(depth * rows * static_cast<std::size_t>(state.iterations())),
-      benchmark::Counter::kIsRate);
+  made.Count(state);
 }
 
-BENCHMARK(RunAttention)->ArgsProduct({{0, 1, 2}, {512, 4096}, {1, 8, 32}});
+// Spans of 8 windows, all kv heads of a span together, then the merge.
+void RunSplitAttention(benchmark::State& state) {
+  Case made(state);
+  constexpr std::size_t kSpan = 2;
+  const std::size_t windows = (made.depth + kAttentionWindow - 1) / kAttentionWindow;
+  const std::size_t part = cpu::AttentionPartBytes(made.args, made.rows);
+  const std::size_t parts = windows - kSpan + 1;
+  testing::AlignedBytes scratch(cpu::AttentionScratchBytes(made.args));
+  testing::AlignedBytes results(4 * parts * part);
+  for (auto _ : state) {
+    for (std::size_t window = 0; window < windows; window += kSpan) {
+      for (std::size_t head = 0; head < 4; ++head) {
+        std::byte* at = results.data() + head * parts * part;
+        cpu::AttentionWindows(DetectIsa(), made.args, 0, made.rows, head, window,
+                              std::min(windows, window + kSpan),
+                              window == 0 ? at : at + (1 + window - kSpan) * part, scratch.span());
+      }
+    }
+    for (std::size_t head = 0; head < 4; ++head) {
+      cpu::AttentionMerge(made.args, 0, made.rows, head, 0, 8, kSpan,
+                          results.data() + head * parts * part);
+    }
+    benchmark::ClobberMemory();
+  }
+  made.Count(state);
+}
+
+BENCHMARK(RunAttention)->ArgsProduct({{0, 1, 2}, {512, 4096, 65536}, {1, 8, 32}});
+BENCHMARK(RunSplitAttention)->ArgsProduct({{0, 1, 2}, {4096, 65536}, {1, 8}});
 
 }  // namespace
 }  // namespace bloomery::kernels

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <cstring>
 
 #include "kernels-common/attention/cpu/isa_entries.h"
 #include "kernels-common/attention/cpu/scratch.h"
@@ -13,25 +14,37 @@
 namespace bloomery::kernels::cpu {
 namespace {
 
-using RowPointers = std::array<const std::byte*, kAttentionWindow>;
+std::size_t CeilDiv(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit; }
 
-// Rows [begin, begin + count) of a plane; whole strips, filled up with the last row.
-void FindRows(const KvView& view, std::size_t begin, std::size_t count, RowPointers* rows) {
-  std::size_t j = 0;
-  while (j < count) {
-    const std::byte* row = view.Row(begin + j);
-    std::size_t run = count - j;
-    if (view.blocks != nullptr) {
-      run = std::min(run, view.block_rows - (begin + j) % view.block_rows);
+// Where one head's part of plane rows begins: keys of a window, its values, and some keys of the next
+// window, each filled up to whole strips with its last row. The order in which they are read.
+class Stream {
+ public:
+  void Append(const KvView& view, std::size_t begin, std::size_t count, std::size_t head_bytes_at) {
+    std::size_t j = 0;
+    while (j < count) {
+      const std::byte* row = view.Row(begin + j) + head_bytes_at;
+      std::size_t run = count - j;
+      if (view.blocks != nullptr) {
+        run = std::min(run, view.block_rows - (begin + j) % view.block_rows);
+      }
+      for (const std::size_t end = j + run; j < end; ++j, row += view.row_bytes) {
+        rows_[size_++] = row;
+      }
     }
-    for (const std::size_t end = j + run; j < end; ++j, row += view.row_bytes) {
-      (*rows)[j] = row;
+    Fill(AttentionCut::RoundUp(count, kAttentionStrip) - count);
+  }
+  void Fill(std::size_t count) {
+    for (std::size_t j = 0; j < count; ++j, ++size_) {
+      rows_[size_] = rows_[size_ - 1];
     }
   }
-  for (; j % kAttentionStrip != 0; ++j) {
-    (*rows)[j] = (*rows)[count - 1];
-  }
-}
+  const std::byte* const* From(std::size_t at) const { return rows_.data() + at; }
+
+ private:
+  std::array<const std::byte*, 2 * kAttentionWindow + kAttentionAhead> rows_;
+  std::size_t size_ = 0;
+};
 
 std::size_t SlotOf(const AttentionArgs& args, std::size_t row) {
   return args.slot_ids == nullptr ? 0 : static_cast<std::size_t>(args.slot_ids[row]);
@@ -57,9 +70,12 @@ class Chunk {
         kv_head_(kv_head),
         cut_(args),
         scratch_(reinterpret_cast<float*>(scratch)),
-        queries_(reinterpret_cast<const float**>(scratch_ + cut_.QueriesAt())) {
+        queries_(reinterpret_cast<const float**>(scratch_ + cut_.QueriesAt())),
+        ask_(std::max(KvRowBytes(keys_.type, args.key_dim),
+                      KvRowBytes(values_.type, args.value_dim))) {
     std::size_t query = 0;
     for (std::size_t row = row_begin; row < row_end; ++row) {
+      keys_seen_ = std::max(keys_seen_, KeysOf(args, row));
       for (std::size_t g = 0; g < cut_.group; ++g) {
         queries_[query++] =
             args.q + row * args.q_stride + (kv_head * cut_.group + g) * args.key_dim;
@@ -71,13 +87,7 @@ class Chunk {
   const float* Max() const { return scratch_ + cut_.MaxAt(); }
   const float* Sum() const { return scratch_ + cut_.SumAt(); }
 
-  std::size_t WindowsSeen() const {
-    std::size_t keys = 0;
-    for (std::size_t row = row_begin_; row < row_end_; ++row) {
-      keys = std::max(keys, KeysOf(args_, row));
-    }
-    return (keys + kAttentionWindow - 1) / kAttentionWindow;
-  }
+  std::size_t WindowsSeen() const { return CeilDiv(keys_seen_, kAttentionWindow); }
 
   // Maxima, sums and outputs (at `out`) become those of one window, or take it in where `merging`.
   void Window(std::size_t window, bool merging, float* out) const {
@@ -86,32 +96,30 @@ class Chunk {
     if (keys == 0) {
       return;
     }
-    RowPointers rows;
-    FindRows(keys_, window * kAttentionWindow, keys, &rows);
-    float* strip = scratch_ + cut_.StripAt();
+    const std::size_t strips = AttentionCut::RoundUp(keys, kAttentionStrip);
+    const Stream stream = StreamOf(window, keys);
     float* scores = scratch_ + cut_.ScoresAt();
     for (std::size_t j = 0; j < keys; j += kAttentionStrip) {
-      kernels_.pack_keys(keys_.type, rows.data() + j, kv_head_ * args_.key_dim, args_.key_dim,
-                         strip);
-      for (std::size_t r = 0; r < runs.count && j < keys; ++r) {
+      PackKeys(stream.From(j));
+      for (std::size_t r = 0; r < runs.count; ++r) {
         const Run& run = runs.at[r];
         if (run.keys > j) {
-          kernels_.scores(queries_ + run.first, run.queries, strip, args_.key_dim, args_.scale,
-                          scores + run.first * kAttentionWindow + j);
+          kernels_.scores(queries_ + run.first, run.queries, scratch_ + cut_.KeysAt(),
+                          args_.key_dim, args_.scale, scores + run.first * kAttentionWindow + j);
         }
       }
     }
     for (std::size_t r = 0; r < runs.count; ++r) {
       TakeScores(runs.at[r], merging);
     }
-    FindRows(values_, window * kAttentionWindow, keys, &rows);
+    float* values = scratch_ + cut_.ValuesAt();
+    kernels_.pack_values(values_.type, stream.From(strips), keys, args_.value_dim, ask_, values);
     for (std::size_t d = 0; d < args_.value_dim; d += kAttentionStrip) {
-      kernels_.pack_values(values_.type, rows.data(), keys, kv_head_ * args_.value_dim + d,
-                           std::min(kAttentionStrip, args_.value_dim - d), strip);
       for (std::size_t r = 0; r < runs.count; ++r) {
         const Run& run = runs.at[r];
-        kernels_.weigh(scores + run.first * kAttentionWindow, run.queries, strip, run.keys, merging,
-                       d, StatesFrom(run.first, out));
+        kernels_.weigh(scores + run.first * kAttentionWindow, run.queries,
+                       values + d * kAttentionWindow, run.keys, merging, d,
+                       StatesFrom(run.first, out));
       }
     }
   }
@@ -146,6 +154,35 @@ class Chunk {
     return most;
   }
 
+  Stream StreamOf(std::size_t window, std::size_t keys) const {
+    const std::size_t begin = window * kAttentionWindow;
+    const std::size_t key_at = KvRowBytes(keys_.type, kv_head_ * args_.key_dim);
+    Stream stream;
+    stream.Append(keys_, begin, keys, key_at);
+    stream.Append(values_, begin, keys, KvRowBytes(values_.type, kv_head_ * args_.value_dim));
+    const std::size_t next = begin + kAttentionWindow;
+    if (next < keys_seen_) {
+      stream.Append(keys_, next, std::min(kAttentionAhead, keys_seen_ - next), key_at);
+    } else {
+      stream.Fill(kAttentionAhead);
+    }
+    return stream;
+  }
+
+  // A strip of keys is copied before it is taken apart: read in the order of memory.
+  void PackKeys(const std::byte* const* rows) const {
+    auto* stage = reinterpret_cast<std::byte*>(scratch_ + cut_.StageAt());
+    const std::size_t bytes = KvRowBytes(keys_.type, args_.key_dim);
+    for (std::size_t j = 0; j < kAttentionStrip; ++j) {
+      std::memcpy(stage + j * cut_.stage_stride, rows[j], bytes);
+      for (std::size_t at = 0; at < ask_; at += 64) {
+        __builtin_prefetch(rows[j + kAttentionAhead] + at);
+      }
+    }
+    kernels_.pack_keys(keys_.type, stage, cut_.stage_stride, args_.key_dim,
+                       scratch_ + cut_.KeysAt());
+  }
+
   void TakeScores(const Run& run, bool merging) const {
     const AttentionStates states = StatesFrom(run.first, nullptr);
     kernels_.exponentials(scratch_ + cut_.ScoresAt() + run.first * kAttentionWindow, run.queries,
@@ -177,6 +214,8 @@ class Chunk {
   AttentionCut cut_;
   float* scratch_;
   const float** queries_;
+  std::size_t ask_;  // bytes of the larger of a head's key and value
+  std::size_t keys_seen_ = 0;  // by the row that sees most
 };
 
 // out / sum of one query, or zero where the row sees no key.

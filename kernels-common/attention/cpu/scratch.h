@@ -20,14 +20,16 @@ struct AttentionCut {
   std::size_t group;         // query heads of a kv head
   std::size_t rows;          // rows of a chunk at most
   std::size_t queries;       // (row, head) pairs of a chunk at most
-  std::size_t strip;         // floats of the larger of a strip of keys and one of values
+  std::size_t stage_stride;  // bytes of a head's key as the plane holds it, whole lines
+  std::size_t key_dim;
   std::size_t value_stride;  // floats of an output: whole strips
 
   explicit AttentionCut(const AttentionArgs& args)
       : group(args.heads / args.kv_heads),
         rows(std::clamp<std::size_t>(kAttentionQueries / group, 1, kAttentionRowsMax)),
         queries(rows * group),
-        strip(kAttentionStrip * std::max(args.key_dim, kAttentionWindow)),
+        stage_stride(RoundUp(args.key_dim * sizeof(float), 64)),
+        key_dim(args.key_dim),
         value_stride(RoundUp(args.value_dim, kAttentionStrip)) {}
 
   static std::size_t RoundUp(std::size_t n, std::size_t unit) {
@@ -36,8 +38,13 @@ struct AttentionCut {
 
   // One value a query: a kernel that starts at any of them may touch fifteen more.
   std::size_t PerQuery() const { return RoundUp(queries, 16) + 16; }
-  std::size_t StripAt() const { return 0; }
-  std::size_t ScoresAt() const { return strip; }
+  // Keys of a strip as they are, then packed; or all strips of values of a window.
+  std::size_t StageAt() const { return 0; }
+  std::size_t KeysAt() const { return kAttentionStrip * stage_stride / sizeof(float); }
+  std::size_t ValuesAt() const { return 0; }
+  std::size_t ScoresAt() const {
+    return std::max(KeysAt() + kAttentionStrip * key_dim, kAttentionWindow * value_stride);
+  }
   std::size_t QueriesAt() const { return ScoresAt() + kAttentionWindow * queries; }
   std::size_t MaxAt() const {
     return QueriesAt() + RoundUp(queries * sizeof(const float*) / sizeof(float), 16);

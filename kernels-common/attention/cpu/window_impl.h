@@ -33,14 +33,14 @@ typename V::F LoadPlane(KvType type, const std::byte* row, std::size_t at, std::
 }
 
 template <class V>
-void PackKeys(KvType type, const std::byte* const* rows, std::size_t first, std::size_t dim,
+void PackKeys(KvType type, const std::byte* rows, std::size_t stride, std::size_t dim,
               float* strip) {
   for (std::size_t d = 0; d < dim; d += V::kLanes) {
     const std::size_t n = dim - d < V::kLanes ? dim - d : V::kLanes;
     for (std::size_t j = 0; j < kAttentionStrip; j += V::kLanes) {
       typename V::F square[V::kLanes];
       for (std::size_t i = 0; i < V::kLanes; ++i) {
-        square[i] = LoadPlane<V>(type, rows[j + i], first + d, n);
+        square[i] = LoadPlane<V>(type, rows + (j + i) * stride, d, n);
       }
       V::Transpose(square);
       for (std::size_t i = 0; i < n; ++i) {
@@ -51,15 +51,19 @@ void PackKeys(KvType type, const std::byte* const* rows, std::size_t first, std:
 }
 
 template <class V>
-void PackValues(KvType type, const std::byte* const* rows, std::size_t count, std::size_t first,
-                std::size_t dim, float* strip) {
+void PackValues(KvType type, const std::byte* const* rows, std::size_t count, std::size_t dim,
+                std::size_t ask, float* strips) {
   for (std::size_t j = 0; j < count; ++j) {
-    for (std::size_t d = 0; d < kAttentionStrip; d += V::kLanes) {
-      const std::size_t left = dim > d ? dim - d : 0;
-      const auto lanes =
-          left == 0 ? V::Zero()
-                    : LoadPlane<V>(type, rows[j], first + d, left < V::kLanes ? left : V::kLanes);
-      V::Store(strip + j * kAttentionStrip + d, lanes);
+    for (std::size_t at = 0; at < ask; at += 64) {
+      __builtin_prefetch(rows[j + kAttentionAhead] + at);
+    }
+    for (std::size_t d = 0; d < dim; d += kAttentionStrip) {
+      float* strip = strips + d * kAttentionWindow + j * kAttentionStrip;
+      for (std::size_t i = 0; i < kAttentionStrip; i += V::kLanes) {
+        const std::size_t left = dim > d + i ? dim - d - i : 0;
+        const std::size_t n = left < V::kLanes ? left : V::kLanes;
+        V::Store(strip + i, n == 0 ? V::Zero() : LoadPlane<V>(type, rows[j], d + i, n));
+      }
     }
   }
 }
