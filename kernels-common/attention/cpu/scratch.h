@@ -12,7 +12,7 @@ namespace bloomery::kernels::cpu {
 // Queries that share one decoding of a window. Packing a window costs about what four queries cost,
 // so 128 make it a few percent; their scores, outputs and q (192 KiB for heads of 128) stay in the
 // second cache, strips in the first.
-inline constexpr std::size_t kAttentionQueries = 128;
+inline constexpr std::size_t kAttentionQueries = 256;
 inline constexpr std::size_t kAttentionRowsMax = 32;
 
 // All counts are in floats and multiples of 16, so every part is 64-byte aligned.
