@@ -148,7 +148,11 @@ Seat::~Seat() = default;
 
 std::vector<LoweredGraph> Seat::LowerAll(const SeatSource& source,
                                          const SeatOptions& options) const {
-  LowerOptions lower{.backend = backend_, .wanted = {"logits"}};
+  LowerOptions lower{.backend = backend_,
+                     .threads = ThreadsOf(options),
+                     .slots = limits_.slots,
+                     .slot_context = limits_.slot_context,
+                     .wanted = {"logits"}};
   lower.wanted.insert(lower.wanted.end(), options.observe.begin(), options.observe.end());
   std::vector<LoweredGraph> lowered;
   for (const int32_t rows : RowBuckets(limits_.rows_max)) {

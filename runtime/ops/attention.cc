@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels-common/attention/cpu/attention.h"
+#include "runtime/ops/attention_plan.h"
 #include "runtime/ops/schemas.h"
 
 namespace bloomery::ops {
@@ -41,69 +41,51 @@ class AppendStep : public Step {
 
 class AttentionStep : public Step {
  public:
-  AttentionStep(const Backend& backend, const kernels::AttentionArgs& args,
-                std::vector<kernels::KvView> keys, std::vector<kernels::KvView> values,
-                RowCount rows, int32_t threads)
-      : backend_(backend),
-        args_(args),
-        keys_(std::move(keys)),
-        values_(std::move(values)),
-        rows_(rows),
-        threads_(threads) {
-    args_.keys = keys_.data();
-    args_.values = values_.data();
+  explicit AttentionStep(AttentionBinding binding) : bound_(std::move(binding)) {
+    bound_.args.keys = bound_.keys.data();
+    bound_.args.values = bound_.values.data();
   }
 
-  int32_t Tasks() const override {
-    const Pieces pieces = Cut();
-    return pieces.rows.pieces() * pieces.heads;
-  }
+  int32_t Tasks() const override { return Plan().tasks(); }
 
   bl_status Run(int32_t task, Worker* worker) const override {
-    const Pieces pieces = Cut();
-    const int32_t row_piece = task / pieces.heads;
-    const auto begin = static_cast<size_t>(pieces.rows.begin(row_piece));
-    const auto end = static_cast<size_t>(pieces.rows.end(row_piece));
-    if (pieces.heads > 1) {
-      const auto head = static_cast<size_t>(task % pieces.heads);
-      backend_.attention(args_, begin, end, head, worker->scratch);
-      return BL_OK;
-    }
-    for (size_t head = 0; head < args_.kv_heads; ++head) {
-      backend_.attention(args_, begin, end, head, worker->scratch);
+    const AttentionTask cut = Plan().Task(task);
+    for (size_t head = cut.head_begin; head < cut.head_end; ++head) {
+      if (cut.split) {
+        bound_.backend.attention_windows(bound_.args, cut.row_begin, cut.row_end, head,
+                                         cut.window_begin, cut.window_end,
+                                         bound_.parts.data() + cut.parts_at, worker->scratch);
+      } else {
+        bound_.backend.attention(bound_.args, cut.row_begin, cut.row_end, head, worker->scratch);
+      }
     }
     return BL_OK;
   }
 
- private:
-  struct Pieces {
-    Split rows;
-    int32_t heads = 1;  // kv heads each apart, or 1: all in one piece
-  };
-
-  Pieces Cut() const {
-    const int64_t rows = rows_.Get();
-    if (rows == 0) return {Split::Of(0, 1, 1, 1), 1};
-    // The last row's context stands for all: exact for one slot, near enough for several.
-    const int64_t keys = args_.index[rows - 1] + 1;
-    const int64_t row_work =
-        keys * static_cast<int64_t>(args_.heads * (args_.key_dim + args_.value_dim));
-    if (rows * row_work < 2 * kTaskWorkMin) return {Split::Of(rows, 1, rows, 1), 1};
-    const auto kv_heads = static_cast<int32_t>(args_.kv_heads);
-    const int64_t wanted =
-        std::max<int64_t>(1, threads_ * kPiecesPerThread / std::max<int32_t>(1, kv_heads));
-    Split split = Split::Of(rows, 1, 1, wanted);
-    split.per_piece = std::min<int64_t>(
-        split.per_piece, static_cast<int64_t>(kernels::cpu::AttentionChunkRows(args_)));
-    return {split, kv_heads};
+ protected:
+  AttentionPlan Plan() const {
+    return {bound_.backend, bound_.args, static_cast<size_t>(bound_.rows.Get()), bound_.threads,
+            bound_.parts.size()};
   }
+  const AttentionBinding& bound() const { return bound_; }
 
-  const Backend& backend_;
-  kernels::AttentionArgs args_;
-  std::vector<kernels::KvView> keys_;
-  std::vector<kernels::KvView> values_;
-  RowCount rows_;
-  int32_t threads_;
+ private:
+  AttentionBinding bound_;
+};
+
+class MergeStep : public AttentionStep {
+ public:
+  using AttentionStep::AttentionStep;
+
+  int32_t Tasks() const override { return Plan().merges(); }
+
+  bl_status Run(int32_t task, Worker* /*worker*/) const override {
+    const AttentionMergeTask cut = Plan().Merge(task);
+    bound().backend.attention_merge(bound().args, cut.row_begin, cut.row_end, cut.kv_head,
+                                    cut.group_begin, cut.group_end, cut.first_windows,
+                                    bound().parts.data() + cut.parts_at);
+    return BL_OK;
+  }
 };
 
 void InferAppend(const graph::OperatorSchema& op, const graph::InferCall& call) {
@@ -182,12 +164,12 @@ std::unique_ptr<Step> MakeAppend(const Backend& backend, const kernels::KvAppend
   return std::make_unique<AppendStep>(backend, args, std::move(views), rows, threads);
 }
 
-std::unique_ptr<Step> MakeAttention(const Backend& backend, const kernels::AttentionArgs& args,
-                                    std::vector<kernels::KvView> keys,
-                                    std::vector<kernels::KvView> values, RowCount rows,
-                                    int32_t threads) {
-  return std::make_unique<AttentionStep>(backend, args, std::move(keys), std::move(values), rows,
-                                         threads);
+std::unique_ptr<Step> MakeAttention(AttentionBinding binding) {
+  return std::make_unique<AttentionStep>(std::move(binding));
+}
+
+std::unique_ptr<Step> MakeAttentionMerge(AttentionBinding binding) {
+  return std::make_unique<MergeStep>(std::move(binding));
 }
 
 void AddAttentionOperators(std::vector<graph::OperatorSchema>* out) {

@@ -4,6 +4,7 @@
 #include <bloomery/tensor.h>
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "runtime/ops/backend.h"
@@ -22,10 +23,22 @@ std::unique_ptr<Step> MakeAppend(const Backend& backend, const kernels::KvAppend
                                  std::vector<kernels::KvView> views, RowCount rows,
                                  int32_t threads);
 
-// args.keys and args.values are replaced by the vectors, which the step keeps.
-std::unique_ptr<Step> MakeAttention(const Backend& backend, const kernels::AttentionArgs& args,
-                                    std::vector<kernels::KvView> keys,
-                                    std::vector<kernels::KvView> values, RowCount rows,
-                                    int32_t threads);
+// What the two steps of an attention are made with. args.keys and args.values are replaced by the
+// vectors. `parts` (64-byte aligned, AttentionPlan::PartsBytes or more; empty: keys are never
+// split) holds what the first step leaves to the second.
+struct AttentionBinding {
+  const Backend& backend;
+  kernels::AttentionArgs args;
+  std::vector<kernels::KvView> keys;
+  std::vector<kernels::KvView> values;
+  RowCount rows;
+  int32_t threads = 1;
+  std::span<std::byte> parts;
+};
+
+std::unique_ptr<Step> MakeAttention(AttentionBinding binding);
+
+// To run after it, with the same binding; no tasks where no keys were split.
+std::unique_ptr<Step> MakeAttentionMerge(AttentionBinding binding);
 
 }  // namespace bloomery::ops

@@ -55,6 +55,15 @@ constexpr Backend CpuBackend() {
              std::span<std::byte> scratch) {
             cpu::Attention(kIsa, args, begin, end, kv_head, scratch);
           },
+      .attention_part_bytes = cpu::AttentionPartBytes,
+      .attention_windows =
+          [](const kernels::AttentionArgs& args, size_t begin, size_t end, size_t kv_head,
+             size_t window_begin, size_t window_end, std::byte* parts,
+             std::span<std::byte> scratch) {
+            cpu::AttentionWindows(kIsa, args, begin, end, kv_head, window_begin, window_end, parts,
+                                  scratch);
+          },
+      .attention_merge = cpu::AttentionMerge,
       .append = [](const kernels::KvAppendArgs& args, size_t begin,
                    size_t end) { cpu::KvAppend(kIsa, args, begin, end); },
       .route = [](const kernels::RouterArgs& args, size_t begin,
@@ -127,6 +136,9 @@ constexpr Backend kReference = {
       return AttentionReferenceFloats(args) * sizeof(float);
     },
     .attention = AttentionByReference,
+    .attention_part_bytes = nullptr,
+    .attention_windows = nullptr,
+    .attention_merge = nullptr,
     .append = AppendByReference,
     .route = [](const kernels::RouterArgs& args, size_t begin, size_t end) -> int64_t {
       for (size_t row = begin; row < end; ++row) {

@@ -33,6 +33,14 @@ struct Backend {
   size_t (*attention_scratch)(const kernels::AttentionArgs& args);
   void (*attention)(const kernels::AttentionArgs& args, size_t row_begin, size_t row_end,
                     size_t kv_head, std::span<std::byte> scratch);
+  // Null in the references: they split no keys.
+  size_t (*attention_part_bytes)(const kernels::AttentionArgs& args, size_t rows);
+  void (*attention_windows)(const kernels::AttentionArgs& args, size_t row_begin, size_t row_end,
+                            size_t kv_head, size_t window_begin, size_t window_end,
+                            std::byte* parts, std::span<std::byte> scratch);
+  void (*attention_merge)(const kernels::AttentionArgs& args, size_t row_begin, size_t row_end,
+                          size_t kv_head, size_t group_begin, size_t group_end,
+                          size_t first_windows, std::byte* parts);
   void (*append)(const kernels::KvAppendArgs& args, size_t row_begin, size_t row_end);
   int64_t (*route)(const kernels::RouterArgs& args, size_t row_begin, size_t row_end);
   size_t (*gate_up_scratch)(size_t k, size_t places_max);

@@ -67,9 +67,9 @@ struct Case {
     const auto passes = static_cast<double>(state.iterations());
     state.counters["op/s"] = benchmark::Counter(
         4.0 * 4096.0 * static_cast<double>(depth * rows) * passes, benchmark::Counter::kIsRate);
-    state.counters["bytes/s"] = benchmark::Counter(
-        2.0 * static_cast<double>(depth * keys.view()->row_bytes) * passes,
-        benchmark::Counter::kIsRate);
+    state.counters["bytes/s"] =
+        benchmark::Counter(2.0 * static_cast<double>(depth * keys.view()->row_bytes) * passes,
+                           benchmark::Counter::kIsRate);
   }
 
   std::size_t depth;

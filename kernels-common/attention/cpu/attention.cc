@@ -16,8 +16,8 @@ namespace {
 
 std::size_t CeilDiv(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit; }
 
-// Where one head's part of plane rows begins: keys of a window, its values, and some keys of the next
-// window, each filled up to whole strips with its last row. The order in which they are read.
+// Where one head's part of plane rows begins: keys of a window, its values, and some keys of the
+// next window, each filled up to whole strips with its last row. The order in which they are read.
 class Stream {
  public:
   void Append(const KvView& view, std::size_t begin, std::size_t count, std::size_t head_bytes_at) {
@@ -214,7 +214,7 @@ class Chunk {
   AttentionCut cut_;
   float* scratch_;
   const float** queries_;
-  std::size_t ask_;  // bytes of the larger of a head's key and value
+  std::size_t ask_;            // bytes of the larger of a head's key and value
   std::size_t keys_seen_ = 0;  // by the row that sees most
 };
 

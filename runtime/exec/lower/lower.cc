@@ -6,6 +6,7 @@
 #include "runtime/exec/lower/lowering.h"
 #include "runtime/graph/abi.h"
 #include "runtime/ops/attention.h"
+#include "runtime/ops/attention_plan.h"
 #include "runtime/ops/elementwise.h"
 #include "runtime/ops/plugin_step.h"
 #include "runtime/ops/rope.h"
@@ -422,16 +423,31 @@ void Lowering::Attention(const graph::Node& node) {
   const uint32_t v = node.planes[1].plane;
   CheckHeadFits(k, args.key_dim);
   CheckHeadFits(v, args.value_dim);
-  Emit({q, out}, [=](const Binder& b) {
-    kernels::AttentionArgs bound = args;
-    bound.q = b.Floats(q);
-    bound.out = b.Floats(out);
-    bound.slot_ids = b.inputs().rows().slot;
-    bound.index = b.inputs().rows().index;
-    return ops::MakeAttention(b.backend(), bound, ops::KvViews(b.Plane(k), b.slots()),
-                              ops::KvViews(b.Plane(v), b.slots()), b.Rows(BL_DOMAIN_PASS_ROWS),
-                              b.threads());
-  });
+  const size_t parts_bytes = ops::AttentionPlan::PartsBytes(
+      *options_.backend, args, static_cast<size_t>(std::min(options_.rows, options_.slots)),
+      static_cast<size_t>(options_.slot_context), options_.threads);
+  const BufferId parts = parts_bytes > 0 ? NewBuffer(parts_bytes) : -1;
+  const auto bind = [=](const Binder& b) {
+    ops::AttentionBinding bound = {.backend = b.backend(),
+                                   .args = args,
+                                   .keys = ops::KvViews(b.Plane(k), b.slots()),
+                                   .values = ops::KvViews(b.Plane(v), b.slots()),
+                                   .rows = b.Rows(BL_DOMAIN_PASS_ROWS),
+                                   .threads = b.threads(),
+                                   .parts = {}};
+    bound.args.q = b.Floats(q);
+    bound.args.out = b.Floats(out);
+    bound.args.slot_ids = b.inputs().rows().slot;
+    bound.args.index = b.inputs().rows().index;
+    if (parts >= 0) bound.parts = {b.Bytes(parts), parts_bytes};
+    return bound;
+  };
+  if (parts < 0) {
+    Emit({q, out}, [=](const Binder& b) { return ops::MakeAttention(bind(b)); });
+    return;
+  }
+  Emit({q, out, parts}, [=](const Binder& b) { return ops::MakeAttention(bind(b)); });
+  Emit({out, parts}, [=](const Binder& b) { return ops::MakeAttentionMerge(bind(b)); });
 }
 
 void Lowering::CheckHeadFits(uint32_t plane, size_t head_dim) const {

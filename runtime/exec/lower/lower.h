@@ -16,7 +16,10 @@ namespace bloomery::exec {
 struct LowerOptions {
   int32_t rows = 0;                       // the row bucket
   const ops::Backend* backend = nullptr;  // for scratch sizes
-  std::vector<std::string> wanted = {};   // exports to keep to the end of the pass
+  int32_t threads = 1;                    // that will run the program
+  int32_t slots = 1;
+  int32_t slot_context = 0;              // rows of a slot's planes
+  std::vector<std::string> wanted = {};  // exports to keep to the end of the pass
 };
 
 // Throws Error(kUnsupported) naming operator, layer and weight where no kernel fits, and

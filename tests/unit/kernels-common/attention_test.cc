@@ -195,6 +195,66 @@ TEST(Attention, IsSoftmaxAttentionInF64) {
   }
 }
 
+// Rows of one slot, their keys in spans of `span` windows computed last first, merged head by head.
+std::vector<float> RunSplit(Case& made, Isa isa, std::size_t span) {
+  std::vector<float> out(made.OutSize(), NAN);
+  made.args.out = out.data();
+  const auto last = *std::max_element(made.index.begin(), made.index.end());
+  const std::size_t windows = static_cast<std::size_t>(last) / kAttentionWindow + 1;
+  const std::size_t first = std::min(span, windows);
+  const std::size_t part = cpu::AttentionPartBytes(made.args, made.rows);
+  AlignedBytes scratch(cpu::AttentionScratchBytes(made.args));
+  AlignedBytes parts((1 + windows - first) * part);
+  std::memset(scratch.data(), 0xFF, scratch.span().size());  // NaNs
+  for (std::size_t head = 0; head < made.args.kv_heads; ++head) {
+    std::memset(parts.data(), 0xFF, parts.span().size());
+    for (std::size_t begin = (windows - 1) / span * span;; begin -= span) {
+      std::byte* at = parts.data() + (begin == 0 ? 0 : 1 + begin - first) * part;
+      cpu::AttentionWindows(isa, made.args, 0, made.rows, head, begin,
+                            std::min(windows, begin + span), at, scratch.span());
+      if (begin == 0) break;
+    }
+    for (std::size_t g = 0; g < made.args.heads / made.args.kv_heads; ++g) {
+      cpu::AttentionMerge(made.args, 0, made.rows, head, g, g + 1, first, parts.data());
+    }
+  }
+  return out;
+}
+
+TEST(Attention, SplitKeysGiveTheSameBits) {
+  for (const KvType type : kTypes) {
+    Random random(77);
+    Case made = MakeCase(type, {6, 2, 96, 160, 5, 1, 900}, random);
+    const std::vector<float> expected = made.Reference();
+    for (const Isa isa : AvailableIsas()) {
+      for (const std::size_t span : {1U, 2U, 3U, 7U, 8U, 20U}) {
+        EXPECT_EQ(FirstDifference(RunSplit(made, isa, span), expected), expected.size())
+            << static_cast<int>(type) << " span " << span << " " << IsaName(isa);
+      }
+    }
+  }
+}
+
+TEST(Attention, RowsOnBothSidesOfTheEdgesOfWindowsAndStripsEqualTheReference) {
+  for (const KvType type : kTypes) {
+    for (const std::int32_t edge : {32, 96, 128, 256, 384}) {
+      Random random(88);
+      Case made = MakeCase(type, {12, 2, 64, 64, 41, 1, 420}, random);
+      for (std::size_t row = 0; row < made.rows; ++row) {  // ascending, as in a prompt
+        made.index[row] = std::max(0, edge - 20 + static_cast<std::int32_t>(row));
+      }
+      const std::vector<float> expected = made.Reference();
+      for (const Isa isa : AvailableIsas()) {
+        for (const std::size_t rows : {1U, 3U, 32U, 41U}) {
+          EXPECT_EQ(FirstDifference(made.Run(isa, rows), expected), expected.size())
+              << static_cast<int>(type) << " edge " << edge << " rows " << rows << " "
+              << IsaName(isa);
+        }
+      }
+    }
+  }
+}
+
 TEST(Attention, PaddingRowsGiveZeroAndReadNoPlane) {
   Random random(66);
   Case made = MakeCase(KvType::kF16, {2, 1, 32, 32, 2, 1, 10}, random);
