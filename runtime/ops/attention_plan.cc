@@ -18,6 +18,10 @@ size_t SlotOf(const kernels::AttentionArgs& args, size_t row) {
   return args.slot_ids == nullptr ? 0 : static_cast<size_t>(args.slot_ids[row]);
 }
 
+size_t KeysOf(const kernels::AttentionArgs& args, size_t row) {
+  return args.index[row] < 0 ? 0 : static_cast<size_t>(args.index[row]) + 1;
+}
+
 // Multiply-adds of one row, one window and one kv head.
 size_t WindowWork(const kernels::AttentionArgs& args) {
   return kernels::kAttentionWindow * (args.heads / args.kv_heads) * (args.key_dim + args.value_dim);
@@ -31,7 +35,7 @@ AttentionPlan::AttentionPlan(const Backend& backend, const kernels::AttentionArg
   if (rows == 0) return;
   size_t keys = 0;
   for (size_t row = 0; row < rows; ++row) {
-    keys += static_cast<size_t>(std::max(args.index[row], -1) + 1);
+    keys += KeysOf(args, row);
   }
   const size_t row_work = WindowWork(args) / kernels::kAttentionWindow * args.kv_heads;
   if (threads == 1 || keys * row_work < 2 * kTaskWorkMin) {
@@ -47,8 +51,7 @@ AttentionPlan::AttentionPlan(const Backend& backend, const kernels::AttentionArg
 }
 
 size_t AttentionPlan::Windows(size_t row) const {
-  return CeilDiv(static_cast<size_t>(std::max(args_.index[row], -1) + 1),
-                 kernels::kAttentionWindow);
+  return CeilDiv(KeysOf(args_, row), kernels::kAttentionWindow);
 }
 
 void AttentionPlan::CutRows(int32_t threads, bool may_split) {
