@@ -1,6 +1,7 @@
 #include "hyper.h"
 
 #include <bloomery/errors.hpp>
+#include <cmath>
 #include <string>
 
 namespace bloomery::qwen3 {
@@ -31,6 +32,16 @@ void CheckRopeScaling(const sdk::Model& model) {
                  "metadata key '" + key + "' is " + std::to_string(factor.value_or(1.0)) +
                      ": scaled rope is not computed by this version; use a file without it");
   }
+}
+
+// A number that the formulas divide by or take the logarithm of. NaN fails every comparison.
+double Above(const sdk::Model& model, const char* name, double least) {
+  const std::string key = model.ArchKey(name);
+  const double value = model.F64(key);
+  RefuseUnless(value > least && std::isfinite(value),
+               "metadata key '" + key + "' is " + std::to_string(value) +
+                   ", must be a finite number above " + std::to_string(least));
+  return value;
 }
 
 // The router of this family is a softmax over all experts whose picked weights are renormalised;
@@ -95,9 +106,9 @@ Hyper ReadHyper(const sdk::Model& model) {
       model.Has(value_length) ? model.U64In(value_length, 1, kWidthMax) : hyper.key_dim;
   const std::string rope_dims = model.ArchKey("rope.dimension_count");
   hyper.rope_dims = model.Has(rope_dims) ? model.U64In(rope_dims, 2, hyper.key_dim) : hyper.key_dim;
-  hyper.rope_base = model.F64(model.ArchKey("rope.freq_base"));
+  hyper.rope_base = Above(model, "rope.freq_base", 1.0);
   CheckRopeScaling(model);
-  hyper.eps = model.F64(model.ArchKey("attention.layer_norm_rms_epsilon"));
+  hyper.eps = Above(model, "attention.layer_norm_rms_epsilon", 0.0);
   hyper.experts = static_cast<uint32_t>(in("expert_count", 1, kExpertsMax));
   hyper.experts_used = static_cast<uint32_t>(in("expert_used_count", 1, kExpertsMax));
   hyper.expert_ff = in("expert_feed_forward_length", 1, kWidthMax);

@@ -53,7 +53,8 @@ struct Cancelled {};
 // which throws Cancelled.
 class Socket {
  public:
-  Socket(const HttpAddress& address, const Interrupt& interrupt) : interrupt_(interrupt) {
+  Socket(const HttpAddress& address, const Interrupt& interrupt, const ChatHttpTimes& times)
+      : interrupt_(interrupt), times_(times) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
@@ -75,7 +76,7 @@ class Socket {
 
   void Send(std::string_view bytes) {
     while (!bytes.empty()) {
-      if (!Wait(POLLOUT, limits::kAnswerSecondsMax)) Silent();
+      if (!Wait(POLLOUT, times_.silence)) Silent();
       const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (sent < 0 && (errno == EAGAIN || errno == EINTR)) continue;
       if (sent <= 0) throw Error(ErrorKind::kNoInput, "the server closed the connection");
@@ -109,7 +110,7 @@ class Socket {
     if (fd_ < 0) return false;
     try {
       int error = ::connect(fd_, at.ai_addr, at.ai_addrlen) == 0 ? 0 : errno;
-      if (error == EINPROGRESS && Wait(POLLOUT, limits::kConnectSecondsMax)) {
+      if (error == EINPROGRESS && Wait(POLLOUT, times_.connect)) {
         socklen_t size = sizeof(error);
         ::getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
       }
@@ -127,9 +128,9 @@ class Socket {
     fd_ = -1;
   }
 
-  // Whether the socket is ready before `seconds` have passed.
-  bool Wait(short events, int seconds) const {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  // Whether the socket is ready before `time` has passed.
+  bool Wait(short events, std::chrono::milliseconds time) const {
+    const auto end = std::chrono::steady_clock::now() + time;
     while (true) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
           end - std::chrono::steady_clock::now());
@@ -141,9 +142,10 @@ class Socket {
     }
   }
 
-  [[noreturn]] static void Silent() {
-    throw Error(ErrorKind::kNoInput, "the server was silent for " +
-                                         std::to_string(limits::kAnswerSecondsMax) + " seconds");
+  [[noreturn]] void Silent() const {
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(times_.silence);
+    throw Error(ErrorKind::kNoInput,
+                "the server was silent for " + std::to_string(seconds.count()) + " seconds");
   }
 
   bool Fill() {
@@ -152,7 +154,7 @@ class Socket {
     }
     char bytes[4096];
     while (true) {
-      if (!Wait(POLLIN, limits::kAnswerSecondsMax)) Silent();
+      if (!Wait(POLLIN, times_.silence)) Silent();
       const ssize_t count = ::recv(fd_, bytes, sizeof(bytes), 0);
       if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
       if (count <= 0) return false;
@@ -162,21 +164,22 @@ class Socket {
   }
 
   const Interrupt& interrupt_;
+  const ChatHttpTimes& times_;
   int fd_ = -1;
   std::string buffer_;
 };
 
 class HttpBackend final : public ChatBackend {
  public:
-  HttpBackend(HttpAddress address, std::string key)
-      : address_(std::move(address)), key_(std::move(key)) {}
+  HttpBackend(HttpAddress address, std::string key, const ChatHttpTimes& times)
+      : address_(std::move(address)), key_(std::move(key)), times_(times) {}
 
   std::string Ask(const std::vector<ChatMessage>& messages,
                   const std::function<void(const std::string&)>& print) override {
     interrupt_.Clear();
     std::string answer;
     try {
-      Socket socket(address_, interrupt_);
+      Socket socket(address_, interrupt_, times_);
       socket.Send(RequestOf(ChatBody(messages, true)));
       CheckHead(socket);
       // HTTP/1.0 was asked for, so the body has no chunks: lines of events up to the end.
@@ -237,13 +240,15 @@ class HttpBackend final : public ChatBackend {
 
   HttpAddress address_;
   std::string key_;
+  ChatHttpTimes times_;
   Interrupt interrupt_;
 };
 
 }  // namespace
 
-std::unique_ptr<ChatBackend> MakeHttpBackend(const std::string& url, const std::string& api_key) {
-  return std::make_unique<HttpBackend>(ParseUrl(url), api_key);
+std::unique_ptr<ChatBackend> MakeHttpBackend(const std::string& url, const std::string& api_key,
+                                             const ChatHttpTimes& times) {
+  return std::make_unique<HttpBackend>(ParseUrl(url), api_key, times);
 }
 
 }  // namespace bloomery::apps

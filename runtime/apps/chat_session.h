@@ -2,11 +2,13 @@
 // One thread asks; Cancel may come from another.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "runtime/base/limits.h"
 #include "runtime/serve/seat.h"
 #include "runtime/serve/settings.h"
 
@@ -32,8 +34,14 @@ class ChatBackend {
 // The seat must outlive it.
 std::unique_ptr<ChatBackend> MakeEngineBackend(const serve::Seat& seat,
                                                const serve::ServeSettings& settings);
+// How long a server may take to accept a connection, and to send the next bytes.
+struct ChatHttpTimes {
+  std::chrono::milliseconds connect = std::chrono::seconds(limits::kConnectSecondsMax);
+  std::chrono::milliseconds silence = std::chrono::seconds(limits::kAnswerSecondsMax);
+};
 // `url`: "http://host:port", perhaps with a path in front of the routes. Error(kUsage) otherwise.
-std::unique_ptr<ChatBackend> MakeHttpBackend(const std::string& url, const std::string& api_key);
+std::unique_ptr<ChatBackend> MakeHttpBackend(const std::string& url, const std::string& api_key,
+                                             const ChatHttpTimes& times = {});
 
 // The conversation as an OpenAI chat body.
 std::string ChatBody(const std::vector<ChatMessage>& messages, bool stream);

@@ -41,6 +41,14 @@ std::vector<std::string> SettingsFiles(const std::map<std::string, std::string>&
   return paths;
 }
 
+// A file that a user wrote, without the byte order mark that some editors put before it.
+std::string ReadNamedFile(const FileSystem& files, const std::string& path) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  std::string text = ReadWholeFile(files, path, limits::kNamedFileBytesMax);
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  return text;
+}
+
 }  // namespace
 
 ExitCode ExitCodeOf(const std::exception& error) {
@@ -95,20 +103,19 @@ serve::FlagSources SourcesOf(std::vector<std::string> arguments, const FileSyste
   sources.environment = Environment();
   const std::string config = serve::ConfigPath(sources);
   if (!config.empty()) {
-    sources.settings = {{config, ReadWholeFile(files, config, limits::kNamedFileBytesMax)}};
+    sources.settings = {{config, ReadNamedFile(files, config)}};
     return sources;
   }
   for (const std::string& path : SettingsFiles(sources.environment)) {
     if (!files.Exists(path)) continue;
-    sources.settings.push_back({path, ReadWholeFile(files, path, limits::kNamedFileBytesMax)});
+    sources.settings.push_back({path, ReadNamedFile(files, path)});
   }
   return sources;
 }
 
 void ReadNamedFiles(serve::ServeSettings& settings, const FileSystem& files) {
   if (!settings.api_key_file.empty()) {
-    std::istringstream lines(
-        ReadWholeFile(files, settings.api_key_file, limits::kNamedFileBytesMax));
+    std::istringstream lines(ReadNamedFile(files, settings.api_key_file));
     for (std::string line; std::getline(lines, line);) {
       while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
       if (!line.empty() && line.front() != '#') settings.api_keys.push_back(line);
@@ -120,8 +127,7 @@ void ReadNamedFiles(serve::ServeSettings& settings, const FileSystem& files) {
     }
   }
   if (!settings.chat_template_file.empty()) {
-    settings.chat_template =
-        ReadWholeFile(files, settings.chat_template_file, limits::kNamedFileBytesMax);
+    settings.chat_template = ReadNamedFile(files, settings.chat_template_file);
   }
 }
 

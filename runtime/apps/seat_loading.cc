@@ -1,9 +1,11 @@
 #include "runtime/apps/seat_loading.h"
 
 #include <bloomery/chat.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
+#include <ctime>
 #include <filesystem>
 
 #include "runtime/base/error.h"
@@ -60,6 +62,13 @@ bl_dtype DtypeOf(serve::PlaneType type) {
 int64_t ArchitectureNumber(const model::Metadata& metadata, const std::string& architecture,
                            const char* key) {
   return metadata.FindI64(architecture + "." + key).value_or(0);
+}
+
+// Seconds since 1970; the start of this process for a file that does not say.
+int64_t LastWritten(const std::string& path) {
+  struct stat found{};
+  return ::stat(path.c_str(), &found) == 0 ? int64_t{found.st_mtime}
+                                           : static_cast<int64_t>(std::time(nullptr));
 }
 
 // For the first look at a model whose slots get what it was trained with.
@@ -125,6 +134,9 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
     : model_(std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), path))) {
   const plugin::Discovery discovery =
       plugin::Discover(plugin::SearchList(settings.plugin_dirs, plugin_path_variable, executable));
+  for (const plugin::Verdict& verdict : discovery.verdicts) {
+    if (verdict.skipped) LOG(WARNING) << "plugin skipped: " << verdict.path << ": " << verdict.text;
+  }
   const plugin::Selection selection = plugin::Select(*model_, discovery);
   LOG(INFO) << "plugin " << selection.plugin.name << ' ' << selection.plugin.version << " from "
             << selection.plugin.path;
@@ -216,6 +228,7 @@ serve::ModelInfo ServedModel::DescribeModel(const plugin::LoadedPlugin& plugin) 
   serve::ModelInfo info;
   info.path = model_->path();
   info.name = std::filesystem::path(info.path).filename().string();
+  info.created = LastWritten(info.path);
   info.architecture = metadata.GetString("general.architecture");
   info.plugin = plugin.name + " " + plugin.version;
   if (const auto type = metadata.FindU64("general.file_type")) info.ftype = FileTypeName(*type);

@@ -171,9 +171,9 @@ std::shared_ptr<const File> MakeMemoryFile(std::string path, std::span<const std
 std::string ReadWholeFile(const FileSystem& files, const std::string& path, uint64_t bytes_max) {
   const std::shared_ptr<const File> file = files.Open(path);
   if (file->size() > bytes_max) {
-    throw Error(ErrorKind::kNoMemory, "'" + path + "' has " + std::to_string(file->size()) +
-                                          " bytes, at most " + std::to_string(bytes_max) +
-                                          " are read");
+    throw Error(ErrorKind::kNoInput, "'" + path + "' has " + std::to_string(file->size()) +
+                                         " bytes, at most " + std::to_string(bytes_max) +
+                                         " are read");
   }
   std::string text(file->size(), '\0');
   file->ReadAt(0, std::as_writable_bytes(std::span(text)));

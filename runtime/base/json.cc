@@ -9,6 +9,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <vector>
 
 #include "runtime/base/utf8.h"
 
@@ -27,34 +30,35 @@ constexpr unsigned kParseFlags = rapidjson::kParseIterativeFlag |
                                  rapidjson::kParseFullPrecisionFlag |
                                  rapidjson::kParseValidateEncodingFlag;
 
-// Passes parse events on to the document until arrays and objects nest too deep, or a text is none:
-// the reader lets half of a surrogate pair pass when it is the low one.
+// Passes parse events on to the document until arrays and objects nest too deep, there are too many
+// values, or a text is none: the reader lets half of a surrogate pair pass when it is the low one.
 class Guard {
  public:
   using Ch = char;
   using Size = rapidjson::SizeType;
 
-  Guard(rapidjson::Document& document, int depth_max)
-      : document_(document), depth_max_(depth_max) {}
+  Guard(rapidjson::Document& document, const JsonOptions& options)
+      : document_(document), depth_max_(options.depth_max), nodes_left_(options.nodes_max) {}
 
   bool too_deep() const { return too_deep_; }
+  bool too_many() const { return too_many_; }
   bool bad_text() const { return bad_text_; }
 
-  bool Null() { return document_.Null(); }
-  bool Bool(bool value) { return document_.Bool(value); }
-  bool Int(int value) { return document_.Int(value); }
-  bool Uint(unsigned value) { return document_.Uint(value); }
-  bool Int64(int64_t value) { return document_.Int64(value); }
-  bool Uint64(uint64_t value) { return document_.Uint64(value); }
-  bool Double(double value) { return document_.Double(value); }
+  bool Null() { return Count() && document_.Null(); }
+  bool Bool(bool value) { return Count() && document_.Bool(value); }
+  bool Int(int value) { return Count() && document_.Int(value); }
+  bool Uint(unsigned value) { return Count() && document_.Uint(value); }
+  bool Int64(int64_t value) { return Count() && document_.Int64(value); }
+  bool Uint64(uint64_t value) { return Count() && document_.Uint64(value); }
+  bool Double(double value) { return Count() && document_.Double(value); }
   bool RawNumber(const Ch* text, Size length, bool copy) {
-    return document_.RawNumber(text, length, copy);
+    return Count() && document_.RawNumber(text, length, copy);
   }
   bool String(const Ch* text, Size length, bool copy) {
-    return IsText(text, length) && document_.String(text, length, copy);
+    return Count() && IsText(text, length) && document_.String(text, length, copy);
   }
   bool Key(const Ch* text, Size length, bool copy) {
-    return IsText(text, length) && document_.Key(text, length, copy);
+    return Count() && IsText(text, length) && document_.Key(text, length, copy);
   }
   bool StartObject() { return Enter() && document_.StartObject(); }
   bool EndObject(Size members) { return Leave() && document_.EndObject(members); }
@@ -62,7 +66,13 @@ class Guard {
   bool EndArray(Size elements) { return Leave() && document_.EndArray(elements); }
 
  private:
+  bool Count() {
+    too_many_ = nodes_left_ == 0;
+    if (!too_many_) --nodes_left_;
+    return !too_many_;
+  }
   bool Enter() {
+    if (!Count()) return false;
     too_deep_ = depth_ == depth_max_;
     ++depth_;
     return !too_deep_;
@@ -79,9 +89,67 @@ class Guard {
   rapidjson::Document& document_;
   int depth_max_;
   int depth_ = 0;
+  size_t nodes_left_;
   bool too_deep_ = false;
+  bool too_many_ = false;
   bool bad_text_ = false;
 };
+
+// Gives the first member of each name the value of the last one and drops the others. Sorting finds
+// them: the time of a hash table could be chosen by who sends the names.
+void KeepLastOfRepeatedHere(rapidjson::Value& object) {
+  const auto first = object.MemberBegin();
+  const auto count = object.MemberCount();
+  if (count < 2) return;
+  const auto name_of = [&](rapidjson::SizeType i) {
+    return std::string_view(first[i].name.GetString(), first[i].name.GetStringLength());
+  };
+  std::vector<rapidjson::SizeType> order(count);
+  std::iota(order.begin(), order.end(), rapidjson::SizeType{0});
+  std::sort(order.begin(), order.end(), [&](rapidjson::SizeType a, rapidjson::SizeType b) {
+    const int names = name_of(a).compare(name_of(b));
+    return names != 0 ? names < 0 : a < b;
+  });
+  std::vector<bool> dropped(count);
+  bool any = false;
+  for (size_t i = 1, keep = 0; i < order.size(); ++i) {
+    if (name_of(order[i]) != name_of(order[keep])) {
+      keep = i;
+      continue;
+    }
+    first[order[keep]].value = first[order[i]].value;  // moves
+    dropped[order[i]] = any = true;
+  }
+  if (!any) return;
+  auto out = first;
+  for (rapidjson::SizeType i = 0; i < count; ++i) {
+    if (dropped[i]) continue;
+    if (out != first + static_cast<std::ptrdiff_t>(i)) {
+      out->name = first[i].name;
+      out->value = first[i].value;
+    }
+    ++out;
+  }
+  object.EraseMember(out, object.MemberEnd());
+}
+
+// Without recursion: how deep a value is, is the caller's to say.
+void KeepLastOfRepeated(rapidjson::Value& root) {
+  std::vector<rapidjson::Value*> pending{&root};
+  const auto add = [&](rapidjson::Value& value) {
+    if (value.IsArray() || value.IsObject()) pending.push_back(&value);
+  };
+  while (!pending.empty()) {
+    rapidjson::Value& value = *pending.back();
+    pending.pop_back();
+    if (value.IsArray()) {
+      for (auto& item : value.GetArray()) add(item);
+    } else if (value.IsObject()) {
+      KeepLastOfRepeatedHere(value);  // moves members, so before any of them is pending
+      for (auto& member : value.GetObject()) add(member.value);
+    }
+  }
+}
 
 std::string Place(std::string_view text, size_t offset) {
   offset = std::min(offset, text.size());
@@ -150,12 +218,14 @@ rapidjson::Document ParseJson(std::string_view text, std::string_view what,
   rapidjson::Reader reader;
   rapidjson::ParseResult result;
   bool too_deep = false;
+  bool too_many = false;
   bool bad_text = false;
   rapidjson::Document document;
   const auto parse = [&](rapidjson::Document& handler) {
-    Guard guard(handler, options.depth_max);
+    Guard guard(handler, options);
     result = reader.Parse<kParseFlags>(stream, guard);
     too_deep = guard.too_deep();
+    too_many = guard.too_many();
     bad_text = guard.bad_text();
     return !result.IsError();
   };
@@ -164,10 +234,14 @@ rapidjson::Document ParseJson(std::string_view text, std::string_view what,
     refuse(result.Offset(), "more than " + std::to_string(options.depth_max) +
                                 " arrays and objects inside each other");
   }
+  if (too_many) {
+    refuse(result.Offset(), "more than " + std::to_string(options.nodes_max) + " values and names");
+  }
   if (bad_text) refuse(result.Offset(), "half of a surrogate pair in a string");
   if (result.IsError()) refuse(result.Offset(), rapidjson::GetParseError_En(result.Code()));
   // To the parser a zero byte is the end of the text.
   if (stream.Tell() < text.size()) refuse(stream.Tell(), "a zero byte after the value");
+  if (!options.keep_repeated) KeepLastOfRepeated(document);
   return document;
 }
 

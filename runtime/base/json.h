@@ -1,7 +1,7 @@
 // JSON, read and written with RapidJSON; its macros are set here, so include this header and never
-// <rapidjson/…> itself. Parsing is iterative and limited in size and depth, keeps members in their
-// order, keeps 64-bit integers exact and doubles correctly rounded. Writing never throws on
-// content. Documents own their memory; one document belongs to one thread at a time.
+// <rapidjson/…> itself. Parsing is iterative and limited in size, depth and number of values, keeps
+// members in their order, keeps 64-bit integers exact and doubles correctly rounded. Writing never
+// throws on content. Documents own their memory; one document belongs to one thread at a time.
 //
 //   rapidjson::Document body = ParseJson(text, "request body");
 #pragma once
@@ -32,11 +32,15 @@ struct JsonOptions {
   ErrorKind kind = ErrorKind::kBadRequest;  // of the Error thrown for bad text
   uint64_t bytes_max = limits::kRequestBodyBytesMax;
   int depth_max = limits::kJsonDepthMax;  // arrays and objects inside each other; [] has depth 1
+  size_t nodes_max =
+      limits::kJsonNodesMax;   // values and names; bounds what a short text can grow to
+  bool keep_repeated = false;  // members of one name: all of them, for a reader that refuses them
 };
 
 // Parses one JSON value, RFC 8259 with valid UTF-8; white space around it is fine, anything else
-// is not. Duplicate members are all kept, and FindMember gives the first. Integers beyond 64 bits
-// become doubles. Throws Error(options.kind) naming `what`, the byte offset, line and column.
+// is not. Of the members of one name in an object the last one's value counts, at the first one's
+// place. Integers beyond 64 bits become doubles. Throws Error(options.kind) naming `what`, the byte
+// offset, line and column.
 rapidjson::Document ParseJson(std::string_view text, std::string_view what,
                               const JsonOptions& options = {});
 

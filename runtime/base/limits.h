@@ -13,6 +13,10 @@ inline constexpr uint64_t kMetadataBytesMax =
 inline constexpr uint64_t kMetadataKeyBytesMax = 65535;  // the GGUF description's own limit
 inline constexpr uint64_t kTensorNameBytesMax = 256;  // writers keep to 64; some tools go past it
 inline constexpr uint64_t kModelShardsMax = 1024;     // public sets have up to about 200 files
+inline constexpr size_t kSafetensorsNodesMax =
+    16u << 20;  // a tensor's entry has about a dozen: over a million tensors
+inline constexpr uint64_t kCheckedTensorBytesMax =
+    16u << 20;  // F32 tensors up to this are checked for NaN at load: the largest routers take 10
 
 // Plugins.
 inline constexpr size_t kManifestBytesMax = 64u << 10;
@@ -90,21 +94,28 @@ inline constexpr int kRequestBodySecondsMax = 60;
 inline constexpr int kConnectionsMax = 256;
 inline constexpr size_t kRequestBodiesBytesMax = 512u << 20;  // over all connections: 8 full ones
 inline constexpr size_t kUnsentBytesMax = 16u << 20;  // a client that lets more pile up is cut off
-inline constexpr int64_t kAlternativesMax = 1000;     // n_probs: each is some 100 bytes a token
-inline constexpr size_t kPromptsMax = 64;             // prompts of one request: as many as may wait
+inline constexpr size_t kAnswerBytesMax =
+    64u << 20;  // of one answer given as a whole: as much as a body; streams have no such limit
+inline constexpr size_t kAnswersBytesMax = 512u << 20;  // unsent, over all connections
+inline constexpr int64_t kAlternativesMax = 1000;       // n_probs: each is some 100 bytes a token
+inline constexpr size_t kPromptsMax = 64;  // prompts of one request: as many as may wait
 inline constexpr int kKeepAliveSecondsMax = 30;
 inline constexpr size_t kWatchReadBytes =
     4096;  // one read of the watch for a vanished client: pipelined requests
 inline constexpr int kLingerMillisecondsMax =
     2000;  // a refused client gets this long to read its answer before the connection is cut
 inline constexpr size_t kRefusedConnectionsMax =
-    64;  // over the limit and being told so; what comes beyond is closed unanswered
+    64;  // over the limit: asked for their health, or told so; what comes beyond is closed
+         // unanswered
 inline constexpr int kAcceptRetryMilliseconds =
     100;  // after an accept that failed (out of descriptors), so that the loop does not spin
 inline constexpr int kHttpThreadsMax = 64;  // they wait for the engine; more gain nothing
 inline constexpr int kDrainSecondsMax = 5;  // answers in progress get this long at a stop
 inline constexpr size_t kQueuedRequestsMax = 64;
 inline constexpr int kJsonDepthMax = 64;
+inline constexpr size_t kJsonNodesMax =
+    1u << 21;  // values and names: the longest context as ids, twice. A node takes 16 bytes, and
+               // some 56 at the peak of parsing, so a document stays below 120 MiB and its texts
 
 // Programs.
 inline constexpr uint64_t kNamedFileBytesMax =

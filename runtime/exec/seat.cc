@@ -9,6 +9,7 @@
 #include "runtime/exec/lower/lower.h"
 #include "runtime/graph/abi.h"
 #include "runtime/graph/builder.h"
+#include "runtime/memory/finite.h"
 
 namespace bloomery::exec {
 namespace {
@@ -126,6 +127,7 @@ Seat::Seat(const model::ModelFile& model, const SeatSource& source, const SeatOp
 
   weights_ = std::make_unique<memory::WeightStore>(model, tensors_, options.weight_source,
                                                    options.progress);
+  memory::CheckFinite(model, tensors_, *weights_);
   planes_ = std::make_unique<memory::PlaneStore>(plane_specs_, limits_.slots, limits_.slot_context);
   arena_ = memory::HostBuffer(arena_bytes_, "buffers of a pass");
   logits_ = memory::HostBuffer(static_cast<uint64_t>(limits_.rows_max) *

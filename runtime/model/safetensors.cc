@@ -129,8 +129,11 @@ SafetensorsFile::SafetensorsFile(const FileSystem& files, const std::string& pat
   }
   std::string text(header_bytes, '\0');
   file_->ReadAt(kLengthBytes, std::as_writable_bytes(std::span(text)));
-  const rapidjson::Document header =
-      ParseJson(text, path, {.kind = ErrorKind::kBadModel, .bytes_max = limits::kMetadataBytesMax});
+  const rapidjson::Document header = ParseJson(text, path,
+                                               {.kind = ErrorKind::kBadModel,
+                                                .bytes_max = limits::kMetadataBytesMax,
+                                                .nodes_max = limits::kSafetensorsNodesMax,
+                                                .keep_repeated = true});
   if (!header.IsObject()) refuse("its header is no JSON object");
   const uint64_t begin = kLengthBytes + header_bytes;
   for (const auto& member : header.GetObject()) {

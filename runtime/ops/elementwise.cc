@@ -1,5 +1,7 @@
 #include "runtime/ops/elementwise.h"
 
+#include <cmath>
+
 #include "runtime/ops/schemas.h"
 
 namespace bloomery::ops {
@@ -123,7 +125,11 @@ void InferRmsNorm(const graph::OperatorSchema& op, const graph::InferCall& call)
   const graph::Shape& x = RowsInput(op, call, 0, BL_F32, 2, 3);
   const graph::Shape& weight = WeightOver(call, 0, 1, x.ne[0], "input 'x' " + ToString(x));
   if (weight.dtype != BL_F32) RefuseGraph(DescribeWeight(call, 0) + " must be F32");
-  if (!(call.attrs.F64("eps") >= 0.0)) RefuseGraph("attribute 'eps' must not be negative");
+  // Without it a row of zeros would be divided by zero.
+  const double eps = call.attrs.F64("eps");
+  if (!(eps > 0.0) || !std::isfinite(eps)) {
+    RefuseGraph("attribute 'eps' must be a finite number above 0");
+  }
   call.outputs[0] = x;
 }
 

@@ -42,11 +42,16 @@ size_t SearchOne(const std::vector<fs::path>& entries, Discovery& out) {
   std::error_code ignored;
   for (const fs::path& path : entries) {
     const std::string name = path.filename().string();
-    if (!IsBinaryName(name) || fs::is_directory(path, ignored)) continue;
+    if (!IsBinaryName(name)) continue;
+    if (!fs::is_regular_file(path, ignored)) {
+      out.verdicts.push_back({path.string(), "is not a regular file: not looked at", true});
+      continue;
+    }
     const fs::path manifest = path.parent_path() / (name.substr(3, name.size() - 6) + ".json");
     if (!fs::exists(manifest, ignored)) {
-      out.verdicts.push_back({path.string(), "no manifest " + manifest.filename().string() +
-                                                 " beside it: not looked at"});
+      out.verdicts.push_back(
+          {path.string(),
+           "no manifest " + manifest.filename().string() + " beside it: not looked at", true});
       continue;
     }
     try {
@@ -56,7 +61,7 @@ size_t SearchOne(const std::vector<fs::path>& entries, Discovery& out) {
           {path.string(), manifest.string(), ParseManifest(json, manifest.string())});
       ++found;
     } catch (const Error& e) {
-      out.verdicts.push_back({path.string(), e.what()});
+      out.verdicts.push_back({path.string(), e.what(), true});
     }
   }
   return found;

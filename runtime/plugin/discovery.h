@@ -1,6 +1,6 @@
 // Where plugins are looked for. Only the folders of the list are searched: each itself and its
 // direct subfolders, for lib<seat>.so with <seat>.json beside it. Nothing is loaded here; a bad
-// manifest is a verdict, not an error.
+// manifest is a verdict, not an error. Neither a FIFO nor a folder of such a name holds it up.
 #pragma once
 
 #include <span>
@@ -22,6 +22,7 @@ struct SearchFolder {
 struct Verdict {
   std::string path;
   std::string text;
+  bool skipped = false;  // has a plugin's name and could not be taken for one: worth a warning
 };
 
 struct Candidate {

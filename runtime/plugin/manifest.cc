@@ -117,9 +117,11 @@ std::optional<Version> ParseVersion(std::string_view text) {
 }
 
 Manifest ParseManifest(std::string_view json, const std::string& path) {
-  const rapidjson::Document document = ParseJson(
-      json, "plugin manifest " + path,
-      {.kind = ErrorKind::kBadModel, .bytes_max = limits::kManifestBytesMax, .depth_max = 4});
+  const rapidjson::Document document = ParseJson(json, "plugin manifest " + path,
+                                                 {.kind = ErrorKind::kBadModel,
+                                                  .bytes_max = limits::kManifestBytesMax,
+                                                  .depth_max = 4,
+                                                  .keep_repeated = true});
   const Reader reader(document, path);
   reader.CheckFields();
 

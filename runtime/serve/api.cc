@@ -14,7 +14,7 @@ struct Route {
   std::string_view path;
   void (*handle)(const RouteContext&);  // null: known, but not offered (501)
   std::string_view feature;             // what a 501 names
-  bool open = false;                    // needs no key
+  bool open = false;                    // needs no key, and no place among the connections
   bool quiet = false;                   // not logged
 };
 
@@ -110,8 +110,9 @@ Api::Api(const ServeSettings& settings) : settings_(settings) {}
 
 bool Api::KeyMatches(const std::vector<std::string>& keys, const HttpRequest& request) {
   std::string_view given = request.Header("Authorization");
+  // The scheme's name has no case (RFC 9110).
   constexpr std::string_view kBearer = "Bearer ";
-  if (given.starts_with(kBearer)) given.remove_prefix(kBearer.size());
+  if (EqualNoCase(given.substr(0, kBearer.size()), kBearer)) given.remove_prefix(kBearer.size());
   if (given.empty()) given = request.Header("X-Api-Key");
   bool matches = false;
   for (const std::string& key : keys) {
@@ -122,15 +123,17 @@ bool Api::KeyMatches(const std::vector<std::string>& keys, const HttpRequest& re
 }
 
 std::vector<HttpHeader> Api::CorsHeaders(const HttpRequest& request) const {
-  std::vector<HttpHeader> headers;
+  // A star is not allowed beside credentials: the origin itself is.
+  const bool echoes_any = settings_.cors_origins == "*" && settings_.cors_credentials;
+  const bool echoes_local = settings_.cors_origins == "localhost";
+  if (!echoes_any && !echoes_local) {
+    return {{"Access-Control-Allow-Origin", settings_.cors_origins}};
+  }
+  // Also on an answer that names no origin: a cache must not give it to another one.
+  std::vector<HttpHeader> headers{{"Vary", "Origin"}};
   const std::string origin(request.Header("Origin"));
-  if (settings_.cors_origins == "*" && settings_.cors_credentials) {
-    // A star is not allowed beside credentials: the origin itself is.
-    if (!origin.empty()) headers.push_back({"Access-Control-Allow-Origin", origin});
-  } else if (settings_.cors_origins == "localhost") {
-    if (IsLocal(origin)) headers.push_back({"Access-Control-Allow-Origin", origin});
-  } else {
-    headers.push_back({"Access-Control-Allow-Origin", settings_.cors_origins});
+  if (echoes_any ? !origin.empty() : IsLocal(origin)) {
+    headers.push_back({"Access-Control-Allow-Origin", origin});
   }
   return headers;
 }
@@ -145,6 +148,12 @@ std::optional<std::string> Api::RoutePath(const HttpRequest& request) const {
   const std::string& prefix = settings_.api_prefix;
   if (!request.path.starts_with(prefix)) return std::nullopt;
   return request.path.substr(prefix.size());
+}
+
+bool Api::Reserved(const HttpRequest& request) const {
+  const auto path = RoutePath(request);
+  const Route* route = path ? FindRoute(request.method, *path) : nullptr;
+  return route != nullptr && route->open;
 }
 
 std::optional<HttpResponse> Api::Admit(const HttpRequest& request) const {

@@ -20,10 +20,11 @@ class Api {
   // `settings` must outlive the Api; its keys are the complete set (flags and key file).
   explicit Api(const ServeSettings& settings);
 
-  // The three callbacks of HttpServer.
+  // The callbacks of HttpServer.
   std::optional<HttpResponse> Admit(const HttpRequest& request) const;
   void Handle(const std::shared_ptr<HttpExchange>& exchange) const;
   HttpResponse Refuse(int status, const std::string& message, const HttpRequest& request) const;
+  bool Reserved(const HttpRequest& request) const;
 
   // From now on requests reach the seat, which must outlive the last of them.
   void SetReady(const Seat& seat) { seat_.store(&seat, std::memory_order_release); }

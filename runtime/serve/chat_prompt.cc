@@ -25,6 +25,15 @@ std::string SchemeOf(const rapidjson::Value& part) {
   return " (a URL with scheme '" + Printable(text.substr(0, colon)) + "')";
 }
 
+const char* MissingSense(std::string_view type) {
+  const auto names = [&](std::string_view word) {
+    return type.find(word) != std::string_view::npos;
+  };
+  if (names("image") || names("video")) return "the model has no vision: it takes text only";
+  if (names("audio")) return "the model has no hearing: it takes text only";
+  return "the model takes text only";
+}
+
 void RefuseMedia(const Fields& body) {
   const rapidjson::Value* messages = body.Find("messages");
   if (messages == nullptr || !messages->IsArray()) return;  // ParseChatRequest names it
@@ -39,7 +48,7 @@ void RefuseMedia(const Fields& body) {
       const std::string_view name = StringOf(type->value);
       if (name != "text") {
         RefuseField("messages", "content part of type '" + Printable(name) + "'" + SchemeOf(part) +
-                                    ": this model takes text only");
+                                    ": " + MissingSense(name));
       }
     }
   }
@@ -125,6 +134,18 @@ void FillDefaults(rapidjson::Document& body, const ServeSettings& settings) {
 }
 
 }  // namespace
+
+void CheckChatDefaults(const ServeSettings& settings) {
+  rapidjson::Document body =
+      ParseJson(R"({"messages":[{"role":"user","content":""}]})", "chat defaults");
+  FillDefaults(body, settings);
+  try {
+    chat::ParseChatRequest(body);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kUsage,
+                std::string("--chat-template-kwargs, --reasoning-effort: ") + error.what());
+  }
+}
 
 ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settings,
                           const Seat& seat) {

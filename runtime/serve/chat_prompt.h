@@ -17,6 +17,10 @@ struct ChatPrompt {
   std::vector<text::TokenId> ids;
 };
 
+// The server's own defaults for chats as a request would be read with them. Error(kUsage) naming
+// the flag: found at the start, not by the first request.
+void CheckChatDefaults(const ServeSettings& settings);
+
 // `body` is changed: the server's defaults are filled in. Error(kBadRequest) and
 // Error(kUnsupported) naming the field.
 ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settings,

@@ -8,6 +8,11 @@ namespace bloomery::serve {
 
 std::string DataEvent(const Json& json) { return "data: " + json.Text() + "\n\n"; }
 
+void Dialect::Collect(const std::string& text, const std::vector<Json>& probabilities) {
+  collected_bytes_ += text.size();
+  for (const Json& entry : probabilities) collected_bytes_ += entry.WrittenBytes();
+}
+
 Json TimingsJson(const engine::Timings& t) {
   return Json::Object({{"cache_n", t.cache_n},
                        {"prompt_n", t.prompt_n},
@@ -44,11 +49,12 @@ Json ProbabilityJson(const engine::TokenProbabilities& entry, bool post_sampling
                              {"bytes", Json::Bytes(alternative.text)},
                              {value, alternative.value}}));
   }
-  return Json::Object({{"id", entry.token},
-                       {"token", ReplaceInvalidUtf8(entry.text)},
-                       {"bytes", Json::Bytes(entry.text)},
-                       {value, entry.value},
-                       {post_sampling ? "top_probs" : "top_logprobs", std::move(top)}});
+  const Json json = Json::Object({{"id", entry.token},
+                                  {"token", ReplaceInvalidUtf8(entry.text)},
+                                  {"bytes", Json::Bytes(entry.text)},
+                                  {value, entry.value},
+                                  {post_sampling ? "top_probs" : "top_logprobs", std::move(top)}});
+  return Json::Written(json.Text());
 }
 
 std::string_view FinishReason(engine::StopType type) {

@@ -37,13 +37,23 @@ class Dialect {
 
   // Every choice has finished: the whole answer.
   virtual Json Body() = 0;
+
+  // About how long the answer will be that is being collected; 0 for a stream.
+  size_t collected_bytes() const { return collected_bytes_; }
+
+ protected:
+  // Adds one step's text and its probabilities to that.
+  void Collect(const std::string& text, const std::vector<Json>& probabilities);
+
+ private:
+  size_t collected_bytes_ = 0;
 };
 
 // Parts that several dialects share.
 Json TimingsJson(const engine::Timings& timings);
 Json ProgressJson(const engine::Progress& progress);
 Json UsageJson(int64_t prompt_tokens, int64_t completion_tokens, int64_t cached_tokens);
-// One entry of completion_probabilities or logprobs.content.
+// One entry of completion_probabilities or logprobs.content, as written text.
 Json ProbabilityJson(const engine::TokenProbabilities& entry, bool post_sampling);
 // "stop" or "length".
 std::string_view FinishReason(engine::StopType type);

@@ -1,5 +1,8 @@
 #include "runtime/serve/dialect_native.h"
 
+#include "runtime/base/error.h"
+#include "runtime/serve/http.h"
+
 namespace bloomery::serve {
 namespace {
 
@@ -53,6 +56,7 @@ void NativeDialect::OnText(size_t index, const engine::Text& text, StreamEvents&
   for (const auto& entry : text.probabilities)
     probabilities.push_back(ProbabilityJson(entry, post));
   if (!answer_.stream) {
+    Collect(text.text, probabilities);
     result.content += text.text;
     result.tokens.insert(result.tokens.end(), text.tokens.begin(), text.tokens.end());
     for (Json& entry : probabilities) result.probabilities.push_back(std::move(entry));
@@ -122,8 +126,16 @@ Json NativeDialect::Filtered(Json whole) const {
 
 Json NativeDialect::Body() {
   if (!several_) return Filtered(ResultJson(0, false));
+  // Each repeats its prompt and the settings, so they are written one by one, and counted.
   Json all = Json::Array();
-  for (size_t i = 0; i < results_.size(); ++i) all.Append(Filtered(ResultJson(i, false)));
+  size_t bytes = 0;
+  for (size_t i = 0; i < results_.size(); ++i) {
+    Json result = Json::Written(Filtered(ResultJson(i, false)).Text());
+    bytes += result.WrittenBytes();
+    if (bytes > answer_.bytes_max)
+      throw Error(ErrorKind::kBadRequest, AnswerTooLarge(answer_.bytes_max));
+    all.Append(std::move(result));
+  }
   return all;
 }
 

@@ -39,6 +39,7 @@ void OpenAiCompletionDialect::OnText(size_t index, const engine::Text& text, Str
   }
   Result& result = results_[index];
   if (!answer().stream) {
+    Collect(text.text, entries);
     result.text += text.text;
     std::move(entries.begin(), entries.end(), std::back_inserter(result.probabilities));
     return;

@@ -1,6 +1,7 @@
 #include "runtime/serve/dialect_openai_chat.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace bloomery::serve {
@@ -67,10 +68,13 @@ void OpenAiChatDialect::SendDelta(size_t index, chat::ReasoningDelta delta,
 
 void OpenAiChatDialect::OnText(size_t index, const engine::Text& text, StreamEvents& out) {
   Result& result = results_[index];
+  std::vector<Json> entries;
   for (engine::TokenProbabilities entry : text.probabilities) {
     if (!options_.alternatives) entry.top.clear();
-    result.probabilities.push_back(ProbabilityJson(entry, options_.post_sampling));
+    entries.push_back(ProbabilityJson(entry, options_.post_sampling));
   }
+  if (!answer().stream) Collect(text.text, entries);
+  std::move(entries.begin(), entries.end(), std::back_inserter(result.probabilities));
   chat::ReasoningDelta delta = result.splitter.Push(text.text);
   if (answer().stream) {
     SendRole(index, out);

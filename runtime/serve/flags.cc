@@ -11,6 +11,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/utf8.h"
+#include "runtime/serve/chat_prompt.h"
 
 namespace bloomery::serve {
 namespace {
@@ -298,6 +299,16 @@ void Finish(ServeSettings& settings) {
       (!settings.api_prefix.starts_with("/") || settings.api_prefix.ends_with("/"))) {
     Refuse("--api-prefix", "must begin with a slash and not end with one");
   }
+  for (const auto& [flag, value] : {std::pair{"--cors-origins", &settings.cors_origins},
+                                    {"--cors-methods", &settings.cors_methods},
+                                    {"--cors-headers", &settings.cors_headers}}) {
+    // A line break would end the header, and what follows it would be one of its own.
+    if (std::any_of(value->begin(), value->end(),
+                    [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; })) {
+      Refuse(flag, "'" + Printable(*value) + "' has a control character, which no header may have");
+    }
+  }
+  CheckChatDefaults(settings);
   try {
     // A copy: clamping is for requests, a start shows what it was given.
     text::SamplingParams(settings.sampling).Validate();

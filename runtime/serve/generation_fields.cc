@@ -31,10 +31,10 @@ constexpr std::string_view kKnownFields[] = {
     // Refused by name when they ask for something.
     "adaptive_decay", "adaptive_target", "audio", "banned_regex", "banned_strings", "best_of",
     "expiring_logit_bias", "function_call", "functions", "grammar", "grammar_lazy",
-    "grammar_triggers", "json_schema", "lora", "penalize_nl", "preserved_tokens",
-    "reasoning_budget", "reasoning_budget_end_tag", "reasoning_budget_end_tags",
-    "reasoning_budget_message", "reasoning_budget_start_tag", "reasoning_budget_tokens",
-    "reasoning_control", "suffix", "tfs_z", "thinking_budget_tokens"};
+    "grammar_triggers", "image_data", "json_schema", "lora", "modalities", "multimodal_data",
+    "penalize_nl", "preserved_tokens", "reasoning_budget", "reasoning_budget_end_tag",
+    "reasoning_budget_end_tags", "reasoning_budget_message", "reasoning_budget_start_tag",
+    "reasoning_budget_tokens", "reasoning_control", "suffix", "tfs_z", "thinking_budget_tokens"};
 
 // Token biases of one request that are taken whatever the vocabulary's size.
 constexpr size_t kLogitBiasesMin = 4096;
@@ -45,7 +45,24 @@ bool Empty(const rapidjson::Value& value) {
          (value.IsArray() && value.Empty()) || (value.IsObject() && value.ObjectEmpty());
 }
 
+constexpr const char* kNoVision = "the model has no vision: it takes text only";
+
+// Images and sounds, in and out. An answer without them would look like one about them.
+void RefuseMediaFields(const Fields& body) {
+  for (std::string_view name : {"image_data", "multimodal_data"}) {
+    const rapidjson::Value* value = body.Find(name);
+    if (value != nullptr && !Empty(*value)) RefuseField(name, kNoVision);
+  }
+  if (body.Find("audio") != nullptr) RefuseField("audio", "the model has no voice");
+  for (const std::string& kind : body.Strings("modalities").value_or(std::vector<std::string>())) {
+    if (kind != "text") {
+      RefuseField("modalities", "'" + Printable(kind) + "': the model answers with text only");
+    }
+  }
+}
+
 void RefuseUnsupported(const Fields& body) {
+  RefuseMediaFields(body);
   const bool grammar = body.Find("grammar") != nullptr && !Empty(*body.Find("grammar"));
   if (grammar && body.Find("json_schema") != nullptr) {
     RefuseField("grammar", "cannot be given together with json_schema");
@@ -70,7 +87,6 @@ void RefuseUnsupported(const Fields& body) {
   if (const auto* lora = body.Array("lora"); lora != nullptr && !lora->Empty()) {
     RefuseFeature("lora", "adapters are not supported");
   }
-  if (body.Find("audio") != nullptr) RefuseFeature("audio", "audio is not supported");
   for (std::string_view name :
        {"banned_strings", "banned_regex", "expiring_logit_bias", "penalize_nl"}) {
     const rapidjson::Value* value = body.Find(name);
@@ -277,7 +293,7 @@ std::vector<text::TokenId> ReadOnePrompt(const rapidjson::Value& value,
     const Fields fields(value, "Field 'prompt'");
     const rapidjson::Value* media = fields.Find("multimodal_data");
     if (media != nullptr && !Empty(*media)) {
-      RefuseFeature("multimodal_data", "this model takes text only");
+      RefuseField("multimodal_data", kNoVision);
     }
     const rapidjson::Value* prompt = fields.Find("prompt_string");
     if (prompt == nullptr || !prompt->IsString()) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/limits.h"
 #include "runtime/engine/request.h"
 #include "runtime/serve/fields.h"
 #include "runtime/serve/json_value.h"
@@ -23,6 +24,7 @@ struct AnswerOptions {
   bool timings_per_token = false;
   int ping_s = 30;
   std::vector<std::string> response_fields;
+  size_t bytes_max = limits::kAnswerBytesMax;  // of an answer that is collected
 };
 
 struct GenerationFields {

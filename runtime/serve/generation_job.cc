@@ -66,6 +66,9 @@ void GenerationJob::OnEvent(size_t prompt, const engine::Event& event, StreamEve
     if (answer_.stream) dialect_->OnProgress(first, *progress, out);
   } else if (const auto* text = std::get_if<engine::Text>(&event)) {
     dialect_->OnText(first + static_cast<size_t>(text->choice), *text, out);
+    if (dialect_->collected_bytes() > answer_.bytes_max) {
+      Fail(MakeApiError(400, AnswerTooLarge(answer_.bytes_max)), out);
+    }
   } else if (const auto* finish = std::get_if<engine::Finish>(&event)) {
     dialect_->OnFinish(first + static_cast<size_t>(finish->choice), *finish, out);
     if (--unfinished_ == 0) Complete(out);
@@ -86,14 +89,18 @@ void GenerationJob::Fail(const ApiError& error, StreamEvents& out) {
 }
 
 void GenerationJob::Complete(StreamEvents& out) {
-  done_ = true;
   if (streaming_) {
     dialect_->OnEnd(out);
   } else {
     HttpResponse response;
-    response.body = dialect_->Body().Text();
+    try {
+      response.body = dialect_->Body().Text();
+    } catch (const Error& error) {
+      return Fail(ApiErrorFrom(error), out);
+    }
     exchange_->Reply(std::move(response));
   }
+  done_ = true;
   LOG(INFO) << "[req " << id_ << "] 200";
 }
 

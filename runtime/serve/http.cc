@@ -7,11 +7,6 @@ namespace {
 
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-bool EqualNoCase(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),
-                                            [](char x, char y) { return Lower(x) == Lower(y); });
-}
-
 int HexDigit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   const char l = Lower(c);
@@ -39,7 +34,23 @@ bool PercentDecode(std::string_view text, bool plus_is_space, std::string& out) 
   return true;
 }
 
+// The absolute form of a target, as clients of proxies write it, without its scheme and host.
+std::string_view WithoutHost(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!EqualNoCase(target.substr(0, scheme.size()), scheme)) continue;
+    target.remove_prefix(scheme.size());
+    target.remove_prefix(std::min(target.find_first_of("/?"), target.size()));
+    return target;
+  }
+  return target;
+}
+
 }  // namespace
+
+bool EqualNoCase(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),
+                                            [](char x, char y) { return Lower(x) == Lower(y); });
+}
 
 std::string_view HttpRequest::Header(std::string_view name) const {
   for (const HttpHeader& header : headers) {
@@ -55,9 +66,16 @@ std::optional<std::string_view> HttpRequest::Query(std::string_view name) const 
   return std::nullopt;
 }
 
+std::string AnswerTooLarge(size_t bytes_max) {
+  return "the answer would be larger than " + std::to_string(bytes_max) +
+         " bytes, the most that is given at once; ask for less, or for a stream";
+}
+
 bool ParseTarget(std::string_view target, HttpRequest& request) {
+  target = WithoutHost(target);
   const size_t mark = target.find('?');
   if (!PercentDecode(target.substr(0, mark), false, request.path)) return false;
+  if (request.path.empty()) request.path = "/";
   request.query.clear();
   if (mark == std::string_view::npos) return true;
   std::string_view rest = target.substr(mark + 1);

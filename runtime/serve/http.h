@@ -4,6 +4,7 @@
 // a route sees it; an answer is either whole (Reply) or a stream (BeginStream, Write, End).
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -53,7 +54,8 @@ class HttpExchange {
   // Headers for whatever answer follows. Before any of the calls below, by one thread.
   virtual void SetHeaders(std::vector<HttpHeader> headers) = 0;
 
-  // The whole answer.
+  // The whole answer. One whose body is larger than answer_bytes_max() becomes a 400 that says so.
+  virtual size_t answer_bytes_max() const = 0;
   virtual void Reply(HttpResponse response) = 0;
 
   // Starts a chunked answer with the status, type and headers of `head` (its body is ignored).
@@ -71,7 +73,14 @@ class HttpExchange {
   virtual void Post(std::function<void()> call) = 0;
 };
 
-// Splits a request target into path and query and decodes both. False on a bad escape or a NUL.
+// Equal but for the case of ASCII letters.
+bool EqualNoCase(std::string_view a, std::string_view b);
+
+// Why an answer of more than `bytes_max` is not given.
+std::string AnswerTooLarge(size_t bytes_max);
+
+// Splits a request target into path and query and decodes both; of a whole URL ("http://host/path")
+// the scheme and the host are dropped. False on a bad escape or a NUL.
 bool ParseTarget(std::string_view target, HttpRequest& request);
 
 // The standard reason phrase of a status ("Not Found"); "Status" for one not listed.

@@ -19,6 +19,11 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using Clock = std::chrono::steady_clock;
 
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+constexpr std::string_view kPing = ":\n\n";  // a comment of an event stream
+// Errors and monitoring are always answered, however much waits for other readers.
+constexpr size_t kSmallAnswerBytes = size_t{64} << 10;
+
 std::string ChunkOf(std::string_view bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string size;
@@ -37,6 +42,13 @@ bool FramingIsKnown(const http::fields& head) {
   return std::next(first) == last && beast::iequals(first->value(), "chunked");
 }
 
+// HTTP/1.1 asks for exactly one Host; without it, or with two, a proxy and this server could mean
+// different hosts.
+bool HostIsKnown(const http::fields& head, bool http10) {
+  const size_t hosts = head.count(http::field::host);
+  return hosts == 1 || (hosts == 0 && http10);
+}
+
 // The handle routes hold. Calls travel to the connection's strand; the connection ignores those of
 // a request it has finished with.
 class Exchange final : public HttpExchange {
@@ -51,6 +63,7 @@ class Exchange final : public HttpExchange {
 
   const HttpRequest& request() const override { return request_; }
   void SetHeaders(std::vector<HttpHeader> headers) override { headers_ = std::move(headers); }
+  size_t answer_bytes_max() const override { return connection_->answer_bytes_max(); }
   void Reply(HttpResponse response) override {
     response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
     Send([serial = serial_, r = std::move(response)](Connection& c) { c.Reply(serial, r); });
@@ -111,12 +124,6 @@ void Connection::Start() {
   asio::post(executor(), [self = shared_from_this()] { self->ReadNext(); });
 }
 
-void Connection::Refuse() {
-  asio::post(executor(), [self = shared_from_this()] {
-    self->RefuseRequest(503, "too many connections; try again shortly");
-  });
-}
-
 void Connection::BeginStop() {
   asio::post(executor(), [self = shared_from_this()] {
     self->keep_alive_ = false;
@@ -135,12 +142,18 @@ void Connection::ReadNext() {
   if (shared_->Stopping()) return Gone();
   state_ = State::kDone;
   if (buffer_.size() > 0) return ReadHead();
-  SetDeadline(Phase::kIdle,
-              serial_ == 0 ? shared_->options.head_time_max : shared_->options.idle_time_max);
+  SetDeadline(Phase::kIdle, serial_ == 0 ? HeadTimeMax() : shared_->options.idle_time_max);
   socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const ErrorCode& error) {
+    if (self->timed_out_ && !self->counted_) return self->OnHead({}, 0);
     if (error || self->timed_out_) return self->Gone();
     self->ReadHead();
   });
+}
+
+// Over the connection limit: time to send one head that is at hand.
+std::chrono::milliseconds Connection::HeadTimeMax() const {
+  const auto most = shared_->options.head_time_max;
+  return counted_ ? most : std::min(most, shared_->options.refused_time_max);
 }
 
 void Connection::ReadHead() {
@@ -151,7 +164,7 @@ void Connection::ReadHead() {
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(shared_->options.head_bytes_max));
   parser_->body_limit(shared_->options.body_bytes_max);
-  SetDeadline(Phase::kHead, shared_->options.head_time_max);
+  SetDeadline(Phase::kHead, HeadTimeMax());
   http::async_read_header(socket_, buffer_, *parser_,
                           [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
                             self->OnHead(error, bytes);
@@ -160,6 +173,7 @@ void Connection::ReadHead() {
 
 void Connection::OnHead(const ErrorCode& error, size_t bytes) {
   if (closed_) return;
+  if (timed_out_ && !counted_) return RefuseRequest(503, "too many connections; try again shortly");
   if (timed_out_) return RefuseRequest(408, "the request head did not arrive in time");
   // Beast looks at its limit only where it needs more bytes, so a head may pass it by a little.
   if (error == http::error::header_limit || error == http::error::buffer_overflow ||
@@ -183,9 +197,19 @@ void Connection::OnHead(const ErrorCode& error, size_t bytes) {
   if (!FramingIsKnown(head)) {
     return RefuseRequest(400, "malformed HTTP request: Transfer-Encoding other than chunked");
   }
+  if (!HostIsKnown(head, http10_)) {
+    return RefuseRequest(400, "malformed HTTP request: exactly one Host header is needed");
+  }
   request_ = TakeHead();
   if (!ParseTarget(std::string_view(head.target().data(), head.target().size()), request_)) {
     return RefuseRequest(400, "malformed HTTP request: bad escape in the target");
+  }
+  if (!counted_) {
+    keep_alive_ = false;
+    const auto& reserved = shared_->callbacks.reserved;
+    if (!reserved || !reserved(request_) || !parser_->is_done()) {
+      return RefuseRequest(503, "too many connections; try again shortly");
+    }
   }
   if (std::optional<HttpResponse> refusal = shared_->callbacks.admit(request_)) {
     // Its body, if any, is not read: the connection cannot be used again.
@@ -195,7 +219,7 @@ void Connection::OnHead(const ErrorCode& error, size_t bytes) {
   }
   if (!ReserveBody()) return RefuseRequest(503, "too many request bodies in memory; try again");
   if (!parser_->is_done() && head[http::field::expect] == "100-continue") {
-    Queue("HTTP/1.1 100 Continue\r\n\r\n");
+    Queue(std::string(kContinue));
   }
   ReadBody();
 }
@@ -293,8 +317,23 @@ void Connection::OnWatch(const ErrorCode& error, size_t bytes) {
     if (!writing_) AnswerWritten();
     return;
   }
+  if (error == asio::error::eof) return OnHalfClose();
   if (error) return Gone();
   Watch();
+}
+
+// The client will send nothing more. It may have closed, or only its sending side, which HTTP
+// allows and which looks the same. Bytes that mean nothing tell: a socket that nobody holds any
+// more resets the connection on them. To HTTP/1.0 no such bytes are known, so its end counts as
+// gone.
+void Connection::OnHalfClose() {
+  if (http10_) return Gone();
+  if (buffer_.size() == 0) keep_alive_ = false;
+  socket_.async_wait(Socket::wait_error, [self = shared_from_this()](const ErrorCode& error) {
+    if (!error) self->Gone();
+  });
+  if (state_ == State::kStreaming) return Write(serial_, std::string(kPing));
+  Queue(std::string(kContinue));
 }
 
 void Connection::Gone() {
@@ -306,6 +345,7 @@ void Connection::Gone() {
   deadline_timer_.cancel();
   ping_timer_.cancel();
   ReleaseBody();
+  shared_->unsent_bytes.fetch_sub(std::exchange(unsent_bytes_, 0));
   const auto callback = std::exchange(on_gone_, nullptr);
   const bool answering = state_ == State::kAnswering || state_ == State::kStreaming;
   if (callback && answering) callback();
@@ -341,6 +381,22 @@ void Connection::RefuseRequest(int status, const std::string& message) {
 void Connection::Reply(uint64_t serial, const HttpResponse& response) {
   if (!Current(serial) || state_ != State::kAnswering) return;
   ReleaseBody();  // before the client can see the answer and send the next
+  const size_t bytes = response.body.size();
+  const HttpOptions& options = shared_->options;
+  const auto refuse = [&](int status, const std::string& message) {
+    Answer(shared_->callbacks.refuse(status, message, request_));
+  };
+  if (bytes > options.answer_bytes_max) {
+    return refuse(400, AnswerTooLarge(options.answer_bytes_max));
+  }
+  if (bytes > kSmallAnswerBytes &&
+      shared_->unsent_bytes.load() + bytes > options.answers_bytes_max) {
+    return refuse(503, "too many answers wait for their readers; try again");
+  }
+  Answer(response);
+}
+
+void Connection::Answer(const HttpResponse& response) {
   std::string head = HeadOf(response, false);
   if (!head_only_) head += response.body;
   Queue(std::move(head));
@@ -396,9 +452,13 @@ void Connection::Finish() {
 
 void Connection::Queue(std::string bytes) {
   if (closed_) return;
+  const bool behind = unsent_bytes_ > 0;
   unsent_bytes_ += bytes.size();
-  // A whole answer may be larger than the limit; a stream that piles up is a client that stalls.
-  if (state_ == State::kStreaming && unsent_bytes_ > shared_->options.unsent_bytes_max) {
+  const size_t unsent_of_all = shared_->unsent_bytes.fetch_add(bytes.size()) + bytes.size();
+  // A stream that piles up is a client that stalls; a whole answer was measured by Reply.
+  if (state_ == State::kStreaming &&
+      (unsent_bytes_ > shared_->options.unsent_bytes_max ||
+       (behind && unsent_of_all > shared_->options.answers_bytes_max))) {
     return Gone();
   }
   unsent_.push_back(std::move(bytes));
@@ -419,6 +479,7 @@ void Connection::OnWritten(const ErrorCode& error) {
   if (closed_) return;
   if (error || timed_out_) return Gone();
   unsent_bytes_ -= unsent_.front().size();
+  shared_->unsent_bytes.fetch_sub(unsent_.front().size());
   unsent_.pop_front();
   if (!unsent_.empty()) return WriteNext();
   if (state_ == State::kReading) return SetDeadline(Phase::kBody, shared_->options.body_time_max);
@@ -431,7 +492,7 @@ void Connection::ArmPing() {
   if (ping_seconds_ <= 0) return;
   ping_timer_.expires_after(std::chrono::seconds(ping_seconds_));
   ping_timer_.async_wait([self = shared_from_this(), serial = serial_](const ErrorCode& error) {
-    if (!error) self->Write(serial, ":\n\n");
+    if (!error) self->Write(serial, std::string(kPing));
   });
 }
 

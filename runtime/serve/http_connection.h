@@ -45,6 +45,7 @@ struct Shared {
   size_t served = 0;                           // connections that count; guarded by mutex
   bool stopping = false;                       // guarded by mutex
   std::atomic<size_t> body_bytes{0};
+  std::atomic<size_t> unsent_bytes{0};
   std::atomic<bool> finished{false};  // no thread runs handlers any more
 
   bool Stopping() {
@@ -56,15 +57,16 @@ struct Shared {
 // One connection. All members are touched on its strand only.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // `counted`: it takes one of the places of the connection limit.
+  // `counted`: it takes one of the places of the connection limit. One that does not may make a
+  // single request, which only the `reserved` ones of the callbacks survive.
   Connection(std::shared_ptr<Shared> shared, Socket socket, bool counted);
 
   bool counted() const { return counted_; }
+  size_t answer_bytes_max() const { return shared_->options.answer_bytes_max; }
   Strand executor() { return socket_.get_executor(); }
   bool Finished() const { return shared_->finished.load(); }
 
   void Start();
-  void Refuse();     // over the connection limit: one 503 and out
   void BeginStop();  // idle: close; busy: close after the answer
   void Close();
 
@@ -85,6 +87,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void ReadBody();
   void OnBody(const ErrorCode& error);
   void Handle();
+  std::chrono::milliseconds HeadTimeMax() const;
   HttpRequest TakeHead();
   bool ReserveBody();
   void ReleaseBody() { ReleaseBody(reserved_bytes_); }
@@ -92,6 +95,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void Watch();
   void OnWatch(const ErrorCode& error, size_t bytes);
+  void OnHalfClose();
   void Gone();
 
   bool Current(uint64_t serial) const {
@@ -99,6 +103,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
   std::string HeadOf(const HttpResponse& response, bool chunked);
   void RefuseRequest(int status, const std::string& message);
+  void Answer(const HttpResponse& response);
   void Finish();
   void Queue(std::string bytes);
   void WriteNext();

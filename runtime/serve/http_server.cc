@@ -205,11 +205,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
       shared_->open.insert(connection);
       if (counted) ++shared_->served;
     }
-    if (counted) {
-      connection->Start();
-    } else {
-      connection->Refuse();
-    }
+    connection->Start();
   }
 
   std::shared_ptr<Shared> shared_;

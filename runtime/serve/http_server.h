@@ -2,7 +2,8 @@
 // pool of threads; each connection runs on one strand, so its state needs no lock. Knows no route:
 // `admit` sees a request's head before its body is read, `handle` sees the whole request. Deadlines
 // are totals for the head and for the body, never per read, so a slow sender cannot hold a
-// connection; a client that closes while its answer is being made is noticed at once (OnGone).
+// connection; a client that closes while its answer is being made is noticed at once (OnGone), one
+// that only ends its sending side is answered.
 #pragma once
 
 #include <chrono>
@@ -28,8 +29,12 @@ struct HttpOptions {
   size_t head_bytes_max = limits::kRequestHeadBytesMax;
   size_t body_bytes_max = limits::kRequestBodyBytesMax;
   size_t bodies_bytes_max = limits::kRequestBodiesBytesMax;  // over all connections
-  size_t unsent_bytes_max = limits::kUnsentBytesMax;         // of one connection
+  size_t unsent_bytes_max = limits::kUnsentBytesMax;         // of one stream
+  size_t answer_bytes_max = limits::kAnswerBytesMax;         // of one whole answer
+  size_t answers_bytes_max = limits::kAnswersBytesMax;       // unsent, over all connections
   std::chrono::milliseconds head_time_max = std::chrono::seconds(limits::kRequestHeadSecondsMax);
+  std::chrono::milliseconds refused_time_max =  // of a head over the connection limit
+      std::chrono::milliseconds(limits::kLingerMillisecondsMax);
   std::chrono::milliseconds body_time_max = std::chrono::seconds(limits::kRequestBodySecondsMax);
   std::chrono::milliseconds idle_time_max = std::chrono::seconds(limits::kKeepAliveSecondsMax);
   std::chrono::milliseconds write_time_max = std::chrono::seconds(3600);
@@ -45,6 +50,8 @@ struct HttpCallbacks {
   // `request` has what was read of it, perhaps nothing.
   std::function<HttpResponse(int status, const std::string& message, const HttpRequest& request)>
       refuse;
+  // Whether a request (its head) is answered over the connection limit too. Null: none is.
+  std::function<bool(const HttpRequest& request)> reserved;
 };
 
 // An address that cannot be resolved or bound (exit code 71).

@@ -5,36 +5,41 @@
 namespace bloomery::serve {
 
 struct JsonAccess {
-  using Value = rapidjson::Value;
-  using Allocator = rapidjson::Document::AllocatorType;
-
-  // Strings are referred to, not copied: the Json outlives the write.
-  static Value::StringRefType Ref(const std::string& text) {
-    return rapidjson::StringRef(text.data(), text.size());
+  static void AppendText(std::string& out, std::string_view text) {
+    out += WriteJson(rapidjson::Value(rapidjson::StringRef(text.data(), text.size())));
   }
 
-  static Value Make(const Json& json, Allocator& allocator) {
-    Value value;
+  static void Append(std::string& out, const Json& json) {
     const auto& data = json.data_;
     if (const auto* flag = std::get_if<bool>(&data)) {
-      value.SetBool(*flag);
+      out += *flag ? "true" : "false";
     } else if (const auto* integer = std::get_if<int64_t>(&data)) {
-      value.SetInt64(*integer);
+      out += std::to_string(*integer);
     } else if (const auto* real = std::get_if<double>(&data)) {
-      value.SetDouble(*real);
+      out += WriteJson(rapidjson::Value(*real));
     } else if (const auto* text = std::get_if<std::string>(&data)) {
-      value.SetString(Ref(*text));
+      AppendText(out, *text);
+    } else if (const auto* written = std::get_if<Json::WrittenText>(&data)) {
+      out += written->text;
     } else if (const auto* items = std::get_if<std::vector<Json>>(&data)) {
-      value.SetArray();
-      value.Reserve(static_cast<rapidjson::SizeType>(items->size()), allocator);
-      for (const Json& item : *items) value.PushBack(Make(item, allocator), allocator);
-    } else if (const auto* members = std::get_if<std::vector<Json::Member>>(&data)) {
-      value.SetObject();
-      for (const auto& [name, member] : *members) {
-        value.AddMember(Value(Ref(name)), Make(member, allocator), allocator);
+      out += '[';
+      for (const Json& item : *items) {
+        if (&item != items->data()) out += ',';
+        Append(out, item);
       }
+      out += ']';
+    } else if (const auto* members = std::get_if<std::vector<Json::Member>>(&data)) {
+      out += '{';
+      for (const auto& member : *members) {
+        if (&member != members->data()) out += ',';
+        AppendText(out, member.first);
+        out += ':';
+        Append(out, member.second);
+      }
+      out += '}';
+    } else {
+      out += "null";
     }
-    return value;
   }
 };
 
@@ -51,10 +56,18 @@ Json Json::Array(std::vector<Json> items) {
 }
 
 Json Json::Bytes(std::string_view bytes) {
-  std::vector<Json> items;
-  items.reserve(bytes.size());
-  for (char c : bytes) items.emplace_back(static_cast<int>(static_cast<unsigned char>(c)));
-  return Array(std::move(items));
+  std::string text = "[";
+  for (char c : bytes) {
+    if (text.size() > 1) text += ',';
+    text += std::to_string(static_cast<unsigned char>(c));
+  }
+  return Written(text + "]");
+}
+
+Json Json::Written(std::string text) {
+  Json json;
+  json.data_ = WrittenText{std::move(text)};
+  return json;
 }
 
 void Json::Set(std::string name, Json value) {
@@ -72,9 +85,15 @@ const Json* Json::Find(std::string_view name) const {
   return nullptr;
 }
 
+size_t Json::WrittenBytes() const {
+  const auto* written = std::get_if<WrittenText>(&data_);
+  return written == nullptr ? 0 : written->text.size();
+}
+
 std::string Json::Text() const {
-  rapidjson::Document::AllocatorType allocator(1024);
-  return WriteJson(JsonAccess::Make(*this, allocator));
+  std::string text;
+  JsonAccess::Append(text, *this);
+  return text;
 }
 
 }  // namespace bloomery::serve

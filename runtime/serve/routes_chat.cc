@@ -35,6 +35,7 @@ void HandleOpenAiChat(const RouteContext& context) {
   rapidjson::Document body = ParseJson(context.exchange->request().body, "request body");
   const Fields fields(body, "request body");
   GenerationFields generation = ReadGenerationFields(fields, context.settings, context.seat, "");
+  generation.answer.bytes_max = context.exchange->answer_bytes_max();
   OpenAiChatDialect::Options options;
   ReadLogprobs(fields, options, generation.request.sampling);
   options.reasoning = chat::ParseReasoningFormat(

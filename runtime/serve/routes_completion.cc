@@ -21,6 +21,7 @@ Completion ReadCompletion(const RouteContext& context, const rapidjson::Document
   const Fields fields(body, "request body");
   Completion completion;
   completion.generation = ReadGenerationFields(fields, context.settings, context.seat, "logprobs");
+  completion.generation.answer.bytes_max = context.exchange->answer_bytes_max();
   completion.names = {RandomId("cmpl-"), ModelId(context),
                       static_cast<int64_t>(std::time(nullptr))};
   completion.generation.request.id = completion.names.id;

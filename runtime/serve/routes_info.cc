@@ -1,6 +1,5 @@
 // /health, /v1/models, /props, /slots: what the server is and does.
 #include <algorithm>
-#include <ctime>
 
 #include "runtime/serve/dialect.h"
 #include "runtime/serve/errors.h"
@@ -128,7 +127,7 @@ void HandleModels(const RouteContext& context) {
        {"aliases", StringsJson(SortedAliases(context.settings))},
        {"tags", StringsJson(context.settings.tags)},
        {"object", "model"},
-       {"created", static_cast<int64_t>(std::time(nullptr))},
+       {"created", model.created},
        {"owned_by", "bloomery"},
        {"max_model_len", n_ctx},
        {"architecture", Json::Object({{"input_modalities", Json::Array({"text"})},
@@ -178,10 +177,12 @@ void HandleProps(const RouteContext& context) {
        {"model_ftype", seat.model.ftype},
        {"model_path", seat.model.path},
        {"modalities", Json::Object({{"vision", false}, {"video", false}, {"audio", false}})},
+       {"media_marker", nullptr},  // a prompt has no place for media
        {"endpoint_slots", settings.slots_route},
        {"endpoint_props", settings.props_writable},
        {"endpoint_metrics", false},
        {"ui", false},
+       {"ui_settings", Json::Object()},
        {"chat_template", seat.chat_template->source()},
        {"chat_template_caps", CapsJson(seat.chat_template->caps())},
        {"bos_token", seat.tokenizer->SpecialPiece(special.bos)},
@@ -216,7 +217,7 @@ void HandleSlots(const RouteContext& context) {
     throw Error(ErrorKind::kUnavailable, "no slot available");
   }
   Json json = Json::Array();
-  for (const engine::SlotInfo& slot : slots) json.Append(SlotJson(slot));
+  for (const engine::SlotInfo& slot : slots) json.Append(Json::Written(SlotJson(slot).Text()));
   ReplyJson(context, json);
 }
 

@@ -36,6 +36,8 @@ void HandleTokenize(const RouteContext& context) {
       } else {
         tokens += std::to_string(id);
       }
+      const size_t most = context.exchange->answer_bytes_max();
+      if (tokens.size() > most) throw Error(ErrorKind::kBadRequest, AnswerTooLarge(most));
     }
   }
   HttpResponse response;

@@ -19,6 +19,7 @@ struct ModelInfo {
   std::string architecture;  // as the file says
   std::string plugin;        // name and version of the plugin that serves it
   std::string ftype;         // "Q4_K_M"
+  int64_t created = 0;       // when the file was last written, seconds since 1970
   uint64_t bytes = 0;
   uint64_t parameters = 0;
   int64_t context_trained = 0;

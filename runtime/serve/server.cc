@@ -37,6 +37,7 @@ Server::Server(const ServeSettings& settings, HttpOptions options) : api_(settin
   callbacks.refuse = [this](int status, const std::string& message, const HttpRequest& request) {
     return api_.Refuse(status, message, request);
   };
+  callbacks.reserved = [this](const HttpRequest& request) { return api_.Reserved(request); };
   http_ = std::make_unique<HttpServer>(std::move(options), std::move(callbacks));
   http_->Start();
 }

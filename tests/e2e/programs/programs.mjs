@@ -1,7 +1,7 @@
 // programs.mjs BIN: the programs as users start them: exit codes, the stop signals, the chat in a
 // pipe, the socket before the model is loaded, and a soak of 200 requests.
-import { spawn } from 'node:child_process';
-import { mkdtempSync, writeFileSync } from 'node:fs';
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -10,6 +10,7 @@ import { check, checkEqual, launch, startServer } from '../server.mjs';
 
 const serve = join(process.argv[2], 'bloomery-serve');
 const bloomery = join(process.argv[2], 'bloomery');
+const demoModel = join(process.argv[2], '..', 'share/bloomery/models/seedling-Q4_K_M.gguf');
 const here = dirname(fileURLToPath(import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'bloomery-programs-'));
 
@@ -40,6 +41,98 @@ async function exitCodes() {
   checkEqual((await run(serve, ['--version'])).code, 0, '--version');
   checkEqual((await run(bloomery, ['frobnicate'])).code, 64, 'unknown command');
   checkEqual((await run(bloomery, [])).code, 64, 'no command');
+}
+
+// Where the data of each tensor begins in a GGUF file, and how long it is at most.
+function tensorsOf(bytes) {
+  let at = 8;
+  const u32 = () => { at += 4; return bytes.readUInt32LE(at - 4); };
+  const u64 = () => { at += 8; return Number(bytes.readBigUInt64LE(at - 8)); };
+  const text = () => { const n = u64(); at += n; return bytes.toString('utf8', at - n, at); };
+  const sizes = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8];
+  const skip = (type) => {
+    if (type === 8) { text(); return; }
+    if (type !== 9) { at += sizes[type]; return; }
+    const item = u32();
+    for (let left = u64(); left > 0; left -= 1) skip(item);
+  };
+  const tensors = u64();
+  for (let keys = u64(); keys > 0; keys -= 1) { text(); skip(u32()); }
+  const found = [];
+  for (let i = 0; i < tensors; i += 1) {
+    const name = text();
+    for (let dims = u32(); dims > 0; dims -= 1) u64();
+    u32();
+    found.push({ name, offset: u64() });
+  }
+  const data = Math.ceil(at / 32) * 32;
+  found.sort((a, b) => a.offset - b.offset);
+  return found.map((tensor, i) => ({
+    name: tensor.name, begin: data + tensor.offset,
+    end: i + 1 < found.length ? data + found[i + 1].offset : bytes.length,
+  }));
+}
+
+// Every row of the embedding is NaN: no pass can succeed. The tensor is quantised, so loading does not see it.
+async function engineFailure() {
+  const bytes = readFileSync(demoModel);
+  const embedding = tensorsOf(bytes).find((tensor) => tensor.name === 'token_embd.weight');
+  bytes.fill(0xff, embedding.begin, embedding.end);
+  const path = join(folder, 'damaged.gguf');
+  writeFileSync(path, bytes);
+  const server = await startServer(serve, ['-m', path]);
+  const complete = async () => (await fetch(`${server.url}/completion`, {
+    method: 'POST', body: JSON.stringify({ prompt: 'The', n_predict: 1 }),
+  })).status;
+  for (let i = 0; i < 8; i += 1) checkEqual(await complete(), 500, `failing pass ${i}`);
+  const health = await fetch(`${server.url}/health`);
+  checkEqual([health.status, (await health.json()).status], [503, 'error'], 'health of a failed engine');
+  checkEqual((await server.child.ended).code, 70, 'exit code of a failed engine');
+  check(server.child.err.includes('the engine has failed'), 'the log says so');
+}
+
+// What is done in place of what was asked for, or left out, is said: in the log, and where clients look.
+async function fallbacks() {
+  const bytes = readFileSync(demoModel);
+  const key = bytes.indexOf('tokenizer.chat_template');
+  bytes.write('tokenizer.chat_templatX', key);
+  const model = join(folder, 'no-template.gguf');
+  writeFileSync(model, bytes);
+  const plugins = join(folder, 'plugins');
+  mkdirSync(plugins);
+  writeFileSync(join(plugins, 'libpiped.so'), '');
+  execFileSync('mkfifo', [join(plugins, 'piped.json')]);
+  const server = await startServer(serve, ['-m', model, '--plugin-dir', plugins, '-c', '1000000']);
+  const props = await (await fetch(`${server.url}/props`)).json();
+  checkEqual(props.engine.chat.template, 'fallback chatml', 'the template in force');
+  checkEqual(props.engine.context.asked, 1000000, 'the context asked for');
+  checkEqual(props.engine.context.slot, props.engine.context.trained, 'the context in force');
+  const models = async () => (await (await fetch(`${server.url}/v1/models`)).json()).data[0].created;
+  checkEqual(await models(), Math.floor(statSync(model).mtimeMs / 1000), 'the model is as old as its file');
+  checkEqual(await server.stop(), 0, 'stop');
+  for (const line of ['has no chat template; chats are written as ChatML',
+                      'a context of 1000000 a slot was asked for',
+                      'libpiped.so: cannot open']) {
+    check(server.child.err.includes(line), `the log says '${line}': ${server.child.err}`);
+  }
+}
+
+async function startMistakes() {
+  const ended = async (args, code, named) => {
+    const result = await run(serve, ['--port', '0', ...args]);
+    checkEqual(result.code, code, args.join(' ').slice(0, 80));
+    check(result.err.includes(named), `${named} is named: ${result.err.slice(0, 200)}`);
+  };
+  await ended(['--chat-template-kwargs', '{"enable_thinking":"false"}'], 64, '--chat-template-kwargs');
+  await ended(['--cors-origins', 'a\r\nX-Evil: 1'], 64, '--cors-origins');
+  const large = join(folder, 'large.ini');
+  writeFileSync(large, '# '.padEnd(4 * 1024 * 1024 + 1, 'x'));
+  await ended(['--config', large], 66, 'large.ini');
+  const marked = join(folder, 'marked.ini');
+  writeFileSync(marked, '\ufeffport = none\n');
+  const read = await run(serve, ['--config', marked]);
+  checkEqual(read.code, 64, 'a settings file with a byte order mark is read');
+  check(read.err.includes('port'), 'its key is known');
 }
 
 async function serverLife() {
@@ -110,6 +203,9 @@ async function soakOf200() {
 }
 
 await exitCodes();
+await startMistakes();
+await engineFailure();
+await fallbacks();
 await serverLife();
 await keyFile();
 await chat();

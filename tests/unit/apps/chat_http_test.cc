@@ -13,6 +13,7 @@
 
 #include "runtime/apps/chat_session.h"
 #include "runtime/base/error.h"
+#include "tests/support/refusal.h"
 
 namespace bloomery::apps {
 namespace {
@@ -103,6 +104,29 @@ TEST(ChatHttp, CancelEndsAnAskThatStillConnects) {
   while (answer.wait_for(milliseconds(5)) != std::future_status::ready) backend->Cancel();
   EXPECT_EQ(answer.get(), "");
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(9));  // the limit is 10
+}
+
+std::string FailureOf(ChatBackend& backend) {
+  return test::RefusalOf([&] { backend.Ask({{"user", "hi"}}, [](const std::string&) {}); }).message;
+}
+
+TEST(ChatHttp, AServerThatTakesNoConnectionIsGivenUpInTime) {
+  Listener listener(0);
+  listener.FillUp();
+  const auto backend = MakeHttpBackend(listener.Url(), "", {.connect = milliseconds(100)});
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(FailureOf(*backend), testing::HasSubstr("cannot connect to 127.0.0.1"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(9));  // the usual limit is 10
+}
+
+TEST(ChatHttp, AServerThatSaysNothingIsGivenUpInTime) {
+  Listener listener(4);
+  const auto backend = MakeHttpBackend(listener.Url(), "", {.silence = milliseconds(100)});
+  std::future<std::string> failure =
+      std::async(std::launch::async, [&] { return FailureOf(*backend); });
+  listener.Accept();
+  ASSERT_EQ(failure.wait_for(seconds(20)), std::future_status::ready);
+  EXPECT_EQ(failure.get(), "the server was silent for 1 seconds");
 }
 
 TEST(ChatHttp, ACancelOfAnEarlierAskDoesNotEndTheNext) {

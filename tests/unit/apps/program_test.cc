@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "runtime/base/limits.h"
 #include "runtime/serve/http_server.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/refusal.h"
@@ -123,6 +124,34 @@ TEST_F(Sources, ANamedFileThatIsNotThereIsNoInput) {
   const test::Refusal refusal = test::RefusalOf([&] { Of({"--config", "mine.ini"}); });
   EXPECT_EQ(refusal.kind, ErrorKind::kNoInput);
   EXPECT_NE(refusal.message.find("mine.ini"), std::string::npos);
+}
+
+TEST_F(Sources, AByteOrderMarkBeforeAFileIsNoPartOfIt) {
+  files_.Put("mine.ini", "\xEF\xBB\xBFparallel = 9");
+  EXPECT_EQ(Parallel({"--config", "mine.ini"}), 9);
+  files_.Put("/etc/bloomery/serve.ini", "\xEF\xBB\xBFparallel = 8");
+  EXPECT_EQ(Parallel({}), 8);
+  files_.Put("keys", "\xEF\xBB\xBFkey\n");
+  files_.Put("chat", "\xEF\xBB\xBF{{ x }}");
+  serve::ServeSettings settings;
+  settings.api_key_file = "keys";
+  settings.chat_template_file = "chat";
+  ReadNamedFiles(settings, files_);
+  EXPECT_EQ(settings.api_keys, std::vector<std::string>{"key"});
+  EXPECT_EQ(settings.chat_template, "{{ x }}");
+}
+
+TEST_F(Sources, AFileAtTheLimitIsReadAndOnePastItIsAFileThatCannotBe) {
+  std::string text = "parallel = 4\n";
+  text.resize(limits::kNamedFileBytesMax, '\n');
+  files_.Put("mine.ini", text);
+  EXPECT_EQ(Parallel({"--config", "mine.ini"}), 4);
+  files_.Put("mine.ini", text + "\n");
+  const test::Refusal refusal = test::RefusalOf([&] { Of({"--config", "mine.ini"}); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoInput);
+  EXPECT_NE(refusal.message.find("'mine.ini' has 4194305 bytes, at most 4194304"),
+            std::string::npos)
+      << refusal.message;
 }
 
 TEST_F(Sources, AKeyFileGivesItsLinesAndOneWithoutAnyIsRefused) {

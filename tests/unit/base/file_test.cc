@@ -156,7 +156,7 @@ TEST(MemoryFile, ReadsMapsAndEndsAsARealOne) {
 TEST_F(FileTest, WholeFileIsReadAtTheLimitAndRefusedOnePastIt) {
   EXPECT_EQ(ReadWholeFile(RealFileSystem(), path_, 10'000), content_);
   const Refusal refusal = RefusalOf([&] { ReadWholeFile(RealFileSystem(), path_, 9'999); });
-  EXPECT_EQ(refusal.kind, ErrorKind::kNoMemory);
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoInput);
   EXPECT_THAT(refusal.message, AllOf(HasSubstr("10000"), HasSubstr("9999")));
 }
 

@@ -25,10 +25,38 @@ std::string MessageFor(std::string_view text) {
 
 std::string Nested(int depth) { return std::string(depth, '[') + std::string(depth, ']'); }
 
-TEST(Json, MembersKeepTheirOrderAndDuplicates) {
-  EXPECT_EQ(RoundTrip(R"( {"b": 1, "a": [true, null, "x"], "b": 2} )"),
-            R"({"b":1,"a":[true,null,"x"],"b":2})");
-  EXPECT_EQ(ParseJson(R"({"b":1,"b":2})", "test")["b"].GetInt(), 1);
+TEST(Json, MembersKeepTheirOrder) {
+  EXPECT_EQ(RoundTrip(R"( {"b": 1, "a": [true, null, "x"], "c": 2} )"),
+            R"({"b":1,"a":[true,null,"x"],"c":2})");
+}
+
+// As nlohmann's ordered objects, which llama-server parses with.
+TEST(Json, OfARepeatedNameTheLastValueCountsAtTheFirstPlace) {
+  EXPECT_EQ(RoundTrip(R"({"b":1,"a":2,"b":3,"c":4,"a":5,"b":6})"), R"({"b":6,"a":5,"c":4})");
+  EXPECT_EQ(RoundTrip(R"([{"x":{"y":[1],"y":null}},{"":1,"":[{"z":1,"z":2}]}])"),
+            R"([{"x":{"y":null}},{"":[{"z":2}]}])");
+  EXPECT_EQ(RoundTrip(R"({"a name too long to lie in the node":1,)"
+                      R"("a name too long to lie in the node":"a text too long for that, too"})"),
+            R"({"a name too long to lie in the node":"a text too long for that, too"})");
+  EXPECT_EQ(WriteJson(ParseJson(R"({"b":1,"b":2})", "test", {.keep_repeated = true})),
+            R"({"b":1,"b":2})");
+}
+
+TEST(Json, ManyRepeatedNamesTakeNoLongTime) {
+  std::string text = "{\"a\":0";
+  for (int i = 0; i < 300000; ++i) text += ",\"a\":1";
+  EXPECT_EQ(RoundTrip(text + "}"), R"({"a":1})");  // quadratic work would take hours
+}
+
+TEST(Json, ValuesAndNamesAreCountedToTheLimit) {
+  // Seven: the object, two names, three numbers and an array.
+  const std::string_view text = R"({"a":1,"b":[2,3]})";
+  EXPECT_EQ(WriteJson(ParseJson(text, "test", {.nodes_max = 7})), text);
+  const Refusal refusal = RefusalOf([&] { ParseJson(text, "test", {.nodes_max = 6}); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kBadRequest);
+  EXPECT_NE(refusal.message.find("more than 6 values and names"), std::string::npos)
+      << refusal.message;
+  EXPECT_NE(refusal.message.find("byte 14"), std::string::npos) << refusal.message;
 }
 
 TEST(Json, SixtyFourBitIntegersAreExact) {
@@ -110,9 +138,9 @@ TEST(Json, WritingReplacesInvalidUtf8AndNonFiniteNumbers) {
             "{\"k\xEF\xBF\xBD\":\"a\xEF\xBF\xBDz\",\"nan\":null,\"inf\":null,\"x\":0.1}");
 }
 
-TEST(Json, FindNonNullTakesTheFirstMemberAndNullForAbsent) {
-  const rapidjson::Document document = ParseJson(
-      R"({"a": 1, "a": 2, "none": null, "none": 3, "b\u0000c": 4, "false": false})", "test");
+TEST(Json, FindNonNullTakesNullForAbsent) {
+  const rapidjson::Document document =
+      ParseJson(R"({"a": 1, "none": null, "b\u0000c": 4, "false": false})", "test");
   ASSERT_NE(FindNonNull(document, "a"), nullptr);
   EXPECT_EQ(FindNonNull(document, "a")->GetInt(), 1);
   EXPECT_EQ(FindNonNull(document, "none"), nullptr);

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -107,6 +109,31 @@ TEST(Discovery, ABadManifestIsAVerdictAndOthersAreFound) {
   const Discovery d = Discover(folders);
   EXPECT_THAT(Names(d), ElementsAre("good"));
   EXPECT_THAT(VerdictOn(d, dir.File("bad/libbad.so")), HasSubstr("field 'version': missing"));
+}
+
+// Opening a FIFO waits for its other end, for ever where nobody writes.
+TEST(Discovery, WhatIsNoFileIsAVerdictAndNobodyWaitsForIt) {
+  const test::TempDir dir;
+  AddPlugin(dir.path(), "good");
+  for (const char* name : {"piped", "folder"}) {
+    Write(dir.path() + "/lib" + name + ".so", "not loaded here");
+  }
+  ASSERT_EQ(::mkfifo((dir.path() + "/piped.json").c_str(), 0600), 0);
+  fs::create_directory(dir.path() + "/folder.json");
+  ASSERT_EQ(::mkfifo((dir.path() + "/libpipe.so").c_str(), 0600), 0);
+  fs::create_directory(dir.path() + "/libdir.so");
+  Write(dir.path() + "/pipe.json", Json("pipe"));
+  Write(dir.path() + "/dir.json", Json("dir"));
+  const std::vector<SearchFolder> folders{{dir.path(), "test"}};
+  const Discovery found = Discover(folders);
+  EXPECT_THAT(Names(found), ElementsAre("good"));
+  for (const char* name : {"piped", "folder", "pipe", "dir"}) {
+    const std::string path = dir.path() + "/lib" + name + ".so";
+    EXPECT_THAT(VerdictOn(found, path), HasSubstr("not a regular file")) << name;
+    EXPECT_TRUE(std::ranges::any_of(found.verdicts, [&](const Verdict& verdict) {
+      return verdict.path == path && verdict.skipped;
+    })) << name;
+  }
 }
 
 TEST(Discovery, AFolderOfTooManyEntriesIsAVerdict) {

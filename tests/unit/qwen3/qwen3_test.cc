@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 
 #include "runtime/exec/seat.h"
@@ -205,6 +206,21 @@ TEST(Qwen3Plugin, MissingOrContradictingMetadataIsRefusedByKey) {
               HasSubstr("the first must be a multiple"));
   EXPECT_THAT(Refused([](TinyFile& f) { f.Set("expert_used_count", uint32_t{5}); }),
               HasSubstr("'qwen3moe.expert_used_count' is 5, above"));
+}
+
+TEST(Qwen3Plugin, NumbersThatNoFormulaTakesAreRefusedByKey) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {nan, infinity, -infinity, 0.0F, -1e-6F}) {
+    EXPECT_THAT(Refused([&](TinyFile& f) { f.Set("attention.layer_norm_rms_epsilon", bad); }),
+                HasSubstr("'qwen3moe.attention.layer_norm_rms_epsilon' is"))
+        << bad;
+  }
+  for (const float bad : {nan, infinity, 1.0F, -1e6F}) {
+    EXPECT_THAT(Refused([&](TinyFile& f) { f.Set("rope.freq_base", bad); }),
+                HasSubstr("'qwen3moe.rope.freq_base' is"))
+        << bad;
+  }
 }
 
 TEST(Qwen3Plugin, TensorsThatAreMissingMisshapenOrUnknownAreRefusedByName) {

@@ -201,6 +201,13 @@ TEST_F(ChatTest, ImagesAreRefusedNamingTheScheme) {
     const std::string scheme = std::string(url).substr(0, 4);
     Refuses(body, "image_url");
     Refuses(body, scheme);
+    Refuses(body, "the model has no vision");
+  }
+  for (const auto& [type, reason] : {std::pair{"input_audio", "no hearing"},
+                                     {"video_url", "no vision"},
+                                     {"file", "text only"}}) {
+    Refuses(R"({"messages":[{"role":"user","content":[{"type":")" + std::string(type) + "\"}]}]}",
+            reason);
   }
 }
 

@@ -146,7 +146,7 @@ TEST_F(CompletionTest, BadPromptsAreRefused) {
   }
   EXPECT_THAT(
       ErrorOf(Post("/completion", R"({"prompt":{"prompt_string":"x","multimodal_data":["AAAA"]}})"),
-              501, "not_supported_error"),
+              400, "invalid_request_error"),
       HasSubstr("multimodal_data"));
 }
 
@@ -211,7 +211,9 @@ TEST_F(CompletionTest, LogitBiasTakesIdsTextsAndObjects) {
   Refuses(R"("logit_bias":[[1]])", "logit_bias");
   Refuses(R"("logit_bias":7)", "logit_bias");
   std::string pairs = "[1,1]";
-  for (int i = 0; i < 4096; ++i) pairs += ",[1,1]";
+  for (int i = 1; i < 4096; ++i) pairs += ",[1,1]";
+  Accepts("\"logit_bias\":[" + pairs + "]");
+  pairs += ",[1,1]";
   Refuses("\"logit_bias\":[" + pairs + "]", "at most");
 }
 
@@ -247,6 +249,44 @@ TEST_F(CompletionTest, FeaturesOfOthersAreRefusedByName) {
   Refuses(R"("reasoning_control":true)", "reasoning_control", 501);
   Refuses(R"("banned_strings":["a"])", "banned_strings");
   Refuses(R"("tfs_z":0.5)", "tfs_z");
+}
+
+TEST_F(CompletionTest, ImagesAndSoundsAreRefusedAndNotIgnored) {
+  Start();
+  Refuses(R"("image_data":[{"data":"AAAA","id":10}])", "image_data': the model has no vision");
+  Refuses(R"("multimodal_data":["AAAA"])", "multimodal_data': the model has no vision");
+  Refuses(R"("prompt":{"prompt_string":"x","multimodal_data":["AAAA"]})", "has no vision");
+  Refuses(R"("modalities":["text","audio"])", "modalities': 'audio'");
+  Refuses(R"("modalities":"audio")", "modalities");
+  Refuses(R"("audio":{"voice":"alloy"})", "Field 'audio'");
+  Accepts(R"("image_data":[],"multimodal_data":[],"modalities":["text"],"audio":null)");
+}
+
+// A collected answer is held until it is whole: it may not grow without bounds.
+TEST_F(CompletionTest, CollectedAnswerOverItsLimitIsRefusedAndAStreamIsNot) {
+  endless_ = true;
+  answer_bytes_max_ = 20000;
+  Start();
+  constexpr const char* kPaths[] = {"/completion", "/v1/completions"};
+  const std::string wide = R"({"prompt":"x","n_predict":30,"n_probs":100)";
+  for (const char* path : kPaths) {
+    EXPECT_THAT(ErrorOf(Post(path, wide + "}"), 400, "invalid_request_error"),
+                HasSubstr("larger than 20000 bytes"));
+    const test::Answer stream = Post(path, wide + R"(,"stream":true})");
+    EXPECT_EQ(stream.status, 200);
+    EXPECT_GT(stream.body.size(), 20000U);
+  }
+  const std::string chat = R"({"messages":[{"role":"user","content":"x"}],"max_tokens":30,)"
+                           R"("logprobs":true,"top_logprobs":100})";
+  EXPECT_THAT(ErrorOf(Post("/v1/chat/completions", chat), 400, "invalid_request_error"),
+              HasSubstr("larger than 20000 bytes"));
+  // Each result repeats the settings: many small ones are one large answer.
+  std::string prompts = "\"x\"";
+  for (int i = 0; i < 19; ++i) prompts += ",\"x\"";
+  const std::string many = "{\"prompt\":[" + prompts + R"(],"n_predict":1})";
+  EXPECT_THAT(ErrorOf(Post("/completion", many), 400, "invalid_request_error"),
+              HasSubstr("larger than 20000 bytes"));
+  for (const auto& slot : engine_->SlotsSnapshot()) EXPECT_FALSE(slot.is_processing);
 }
 
 TEST_F(CompletionTest, NullIsAbsentAndHarmlessValuesAreAccepted) {

@@ -319,6 +319,25 @@ TEST(Flags, BadValuesAreRefusedWithNameAndReason) {
   EXPECT_THAT(Refusal({"-ctk", "f32|f16"}), HasSubstr("none of f32|f16|q8_0"));
 }
 
+// What every request would be refused for is refused at the start.
+TEST(Flags, TemplateVariablesThatNoRequestCouldBeReadWithAreRefused) {
+  EXPECT_THAT(Refusal({"--chat-template-kwargs", R"({"enable_thinking":"false"})"}),
+              HasSubstr("--chat-template-kwargs"));
+  EXPECT_THAT(Refusal({}, {{"LLAMA_ARG_CHAT_TEMPLATE_KWARGS", R"({"enable_thinking":1})"}}),
+              HasSubstr("enable_thinking"));
+  EXPECT_EQ(Refusal({"--chat-template-kwargs", R"({"enable_thinking":false,"a":{"b":[1]}})"}), "");
+}
+
+// A line break in one of them would let a settings file or a script write headers of its own.
+TEST(Flags, HeaderValuesWithControlCharactersAreRefused) {
+  for (const char* flag : {"--cors-origins", "--cors-methods", "--cors-headers"}) {
+    for (const char* bad : {"a\r\nX-Evil: 1", "a\nb", "a\rb", "a\x7F", "\t"}) {
+      EXPECT_THAT(Refusal({flag, bad}), HasSubstr(std::string(flag) + ": ")) << bad;
+    }
+    EXPECT_EQ(Refusal({flag, "https://a.example, x"}), "");
+  }
+}
+
 TEST(Flags, EmptyValueIsAValue) {
   EXPECT_THAT(Refusal({"-c", ""}), HasSubstr("-c: '' is no integer"));
   EXPECT_THAT(Refusal({"--port="}), HasSubstr("--port: '' is no integer"));

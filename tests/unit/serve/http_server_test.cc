@@ -52,6 +52,7 @@ class HttpServerTest : public ::testing::Test {
       return response;
     };
     callbacks.handle = [this](std::shared_ptr<HttpExchange> e) { handler_(std::move(e)); };
+    callbacks.reserved = [](const HttpRequest& request) { return request.path == "/health"; };
     callbacks.refuse = [](int status, const std::string& message, const HttpRequest&) {
       HttpResponse response;
       response.status = status;
@@ -197,25 +198,31 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"Garbage", "\x16\x03\x01\x02 hello\r\n\r\n"},
         Malformed{"NoVersion", "GET /\r\n\r\n"},
         Malformed{"WrongVersion", "GET / HTTP/9.9\r\n\r\n"},
-        Malformed{"HeaderWithoutColon", "GET / HTTP/1.1\r\nbroken\r\n\r\n"},
-        Malformed{"NegativeLength", "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"},
+        Malformed{"HeaderWithoutColon", "GET / HTTP/1.1\r\nHost: x\r\nbroken\r\n\r\n"},
+        Malformed{"NegativeLength", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n"},
         Malformed{"TwoLengths",
-                  "POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"},
-        Malformed{"LengthAndChunks",
-                  "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
-                  "0\r\n\r\n"},
+                  "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"},
+        Malformed{
+            "LengthAndChunks",
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
+            "0\r\n\r\n"},
         Malformed{"UnknownCoding",
-                  "POST / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n"
-                  "GET /smuggled HTTP/1.1\r\n\r\n"},
-        Malformed{"ChunkedNotLast",
-                  "POST / HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n"},
-        Malformed{"CompressedBody",
-                  "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"},
+                  "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n"
+                  "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"},
+        Malformed{
+            "ChunkedNotLast",
+            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n"},
+        Malformed{
+            "CompressedBody",
+            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"},
         Malformed{"TwoCodings",
-                  "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n"
+                  "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
                   "Transfer-Encoding: identity\r\n\r\n0\r\n\r\n"},
         Malformed{"BadChunk",
-                  "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n"},
+                  "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+                  "chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n"},
+        Malformed{"NoHost", "GET / HTTP/1.1\r\n\r\n"},
+        Malformed{"TwoHosts", "GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n"},
         Malformed{"BadEscape", "GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n"},
         Malformed{"NulInPath", "GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n"}),
     [](const auto& tested) { return tested.param.name; });
@@ -224,14 +231,15 @@ TEST_F(HttpServerTest, ChunkedBodyIsJoined) {
   const int port = Start();
   Client client(port);
   client.Send(
-      "POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n");
+      "POST /c HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n");
   EXPECT_EQ(client.Read().body, "POST /c abcdefg");
 }
 
 TEST_F(HttpServerTest, ExpectContinueIsAnsweredBeforeTheBody) {
   const int port = Start();
   Client client(port);
-  client.Send("POST /e HTTP/1.1\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
+  client.Send("POST /e HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
   ASSERT_TRUE(client.ReadUntil("HTTP/1.1 100 Continue\r\n\r\n"));
   client.Send("body");
   EXPECT_EQ(client.Read().body, "POST /e body");
@@ -258,7 +266,7 @@ TEST_F(HttpServerTest, BodyAtTheLimitPassesAndOnePastIsRefused) {
   EXPECT_EQ(Fetch(port, "POST", "/", std::string(100, 'b')).status, 200);
   EXPECT_EQ(Fetch(port, "POST", "/", std::string(101, 'b')).status, 413);
   Client chunked(port);
-  chunked.Send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" +
+  chunked.Send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" +
                std::string(101, 'b') + "\r\n0\r\n\r\n");
   EXPECT_EQ(chunked.Read().status, 413);
 }
@@ -267,7 +275,7 @@ TEST_F(HttpServerTest, BodyAtTheLimitPassesAndOnePastIsRefused) {
 TEST_F(HttpServerTest, TrailerAndChunkHeadOverTheHeadsLimitAreRefused) {
   options_.head_bytes_max = 1000;
   const int port = Start();
-  const std::string head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string head = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   std::string fields;
   for (int i = 0; i < 2000; ++i) fields += "A: b\r\n";
   Client trailer(port);
@@ -286,7 +294,7 @@ TEST_F(HttpServerTest, BodiesOverTheSharedLimitAreRefusedUntilOneEnds) {
   options_.bodies_bytes_max = 150;
   const int port = Start();
   Client first(port);
-  first.Send("POST /1 HTTP/1.1\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n");
+  first.Send("POST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n");
   ASSERT_TRUE(first.ReadUntil("100 Continue"));
   EXPECT_EQ(Fetch(port, "POST", "/2", std::string(51, 'b')).status, 503);
   EXPECT_EQ(Fetch(port, "POST", "/2", std::string(50, 'b')).status, 200);
@@ -307,7 +315,8 @@ TEST_F(HttpServerTest, ChunkedBodyCountsByItsOwnBytesWhileItsAnswerIsMade) {
   };
   const int port = Start();
   Client slow(port);
-  slow.Send("POST /held HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n");
+  slow.Send(
+      "POST /held HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n");
   const std::shared_ptr<HttpExchange> exchange = held.get_future().get();
   EXPECT_EQ(Fetch(port, "POST", "/", std::string(100, 'b')).status, 200);
   answer(exchange);
@@ -324,11 +333,13 @@ TEST_F(HttpServerTest, ConnectionPastTheLimitGetsA503UntilOneEnds) {
   EXPECT_EQ(a.Read().status, 200);
   EXPECT_EQ(b.Read().status, 200);
   Client c(port);
+  c.Send(RequestText("GET", "/c"));
   const Answer refused = c.Read();
   EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.body, "too many connections; try again shortly");
   EXPECT_EQ(refused.headers.at("connection"), "close");
   EXPECT_TRUE(c.ReadToEnd());
-  a.Send("GET /a HTTP/1.1\r\nConnection: close\r\n\r\n");
+  a.Send("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(a.Read().status, 200);
   a.ReadToEnd();
   a.Close();
@@ -342,12 +353,61 @@ TEST_F(HttpServerTest, ConnectionPastTheLimitGetsA503UntilOneEnds) {
   EXPECT_EQ(status, 200);
 }
 
+// A balancer that asks must not take a busy server for a dead one.
+TEST_F(HttpServerTest, ReservedRequestIsAnsweredOverTheConnectionLimit) {
+  options_.connections_max = 1;
+  const int port = Start();
+  Client a(port);
+  a.Send(RequestText("GET", "/a"));
+  EXPECT_EQ(a.Read().status, 200);
+  for (int i = 0; i < 3; ++i) {
+    Client probe(port);
+    probe.Send(RequestText("GET", "/health"));
+    const Answer answer = probe.Read();
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.headers.at("connection"), "close");
+    EXPECT_TRUE(probe.ReadToEnd());
+  }
+  EXPECT_EQ(Fetch(port, "POST", "/health", "with a body").status, 503);
+  EXPECT_EQ(server_->connections(), 1U);
+}
+
+TEST_F(HttpServerTest, SilentConnectionOverTheLimitIsToldSoAndClosed) {
+  options_.connections_max = 1;
+  options_.refused_time_max = milliseconds(100);
+  const int port = Start();
+  Client a(port);
+  a.Send(RequestText("GET", "/a"));
+  EXPECT_EQ(a.Read().status, 200);
+  Client silent(port);
+  EXPECT_EQ(silent.Read().status, 503);
+  EXPECT_TRUE(silent.ReadToEnd());
+  Client half(port);
+  half.Send("GET /health HT");
+  EXPECT_EQ(half.Read().status, 503);
+}
+
+TEST_F(HttpServerTest, Http10NeedsNoHost) {
+  const int port = Start();
+  Client client(port);
+  client.Send("GET /old HTTP/1.0\r\n\r\n");
+  EXPECT_EQ(client.Read().body, "GET /old ");
+}
+
+TEST_F(HttpServerTest, AbsoluteTargetIsServedAsItsPath) {
+  const int port = Start();
+  EXPECT_EQ(Fetch(port, "GET", "http://x:80/a?b=/c").body, "GET /a ");
+  EXPECT_EQ(Fetch(port, "GET", "HTTPS://x").body, "GET / ");
+  EXPECT_EQ(Fetch(port, "GET", "http://x?b").body, "GET / ");
+  EXPECT_EQ(Fetch(port, "GET", "/http://x/a").body, "GET /http://x/a ");
+}
+
 TEST_F(HttpServerTest, SlowHeadIsCutOffInTotalNotPerByte) {
   options_.head_time_max = milliseconds(300);
   const int port = Start();
   Client client(port);
   const auto start = std::chrono::steady_clock::now();
-  client.Send("GET / HTTP/1.1\r\n");
+  client.Send("GET / HTTP/1.1\r\nHost: x\r\n");
   std::jthread dripper([&](const std::stop_token& stop) {
     std::mutex mutex;
     std::unique_lock lock(mutex);
@@ -369,7 +429,7 @@ TEST_F(HttpServerTest, SlowBodyIsCutOff) {
   options_.body_time_max = milliseconds(200);
   const int port = Start();
   Client client(port);
-  client.Send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  client.Send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc");
   EXPECT_EQ(client.Read().status, 408);
   EXPECT_TRUE(client.ReadToEnd());
 }
@@ -400,7 +460,7 @@ TEST_F(HttpServerTest, StreamIsFramedInChunksByteForByte) {
   };
   const int port = Start();
   Client client(port);
-  client.Send("GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
+  client.Send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   client.ReadToEnd();
   EXPECT_EQ(client.received(),
             "HTTP/1.1 200 OK\r\nServer: bloomery\r\nContent-Type: text/event-stream\r\n"
@@ -455,6 +515,115 @@ TEST_F(HttpServerTest, VanishedClientIsNoticedWhileTheAnswerIsBeingMade) {
   EXPECT_EQ(gone.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
   kept->Reply({});  // does nothing
   kept.reset();
+}
+
+TEST_F(HttpServerTest, VanishedReaderOfASilentStreamIsNoticed) {
+  std::promise<void> gone;
+  std::promise<void> started;
+  std::shared_ptr<HttpExchange> kept;
+  handler_ = [&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->OnGone([&] { gone.set_value(); });
+    exchange->BeginStream({}, 0);
+    kept = std::move(exchange);
+    started.set_value();
+  };
+  const int port = Start();
+  {
+    Client client(port);
+    client.Send(RequestText("GET", "/"));
+    started.get_future().wait();
+    EXPECT_TRUE(client.ReadUntil("\r\n\r\n"));
+  }
+  EXPECT_EQ(gone.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  kept.reset();
+}
+
+TEST_F(HttpServerTest, ClientThatOnlyEndsItsSendingSideIsAnswered) {
+  std::promise<std::shared_ptr<HttpExchange>> started;
+  std::atomic<bool> gone{false};
+  handler_ = [&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->OnGone([&] { gone = true; });
+    if (exchange->request().path == "/stream") exchange->BeginStream({}, 0);
+    started.set_value(std::move(exchange));
+  };
+  const int port = Start();
+  {
+    Client client(port);
+    client.Send(RequestText("GET", "/whole"));
+    const auto exchange = started.get_future().get();
+    client.ShutdownSend();
+    ASSERT_TRUE(client.ReadUntil("HTTP/1.1 100 Continue\r\n\r\n"));  // the end was seen
+    HttpResponse response;
+    response.body = "whole";
+    exchange->Reply(response);
+    EXPECT_EQ(client.Read().body, "whole");
+    EXPECT_TRUE(client.ReadToEnd());
+  }
+  started = {};
+  {
+    Client client(port);
+    client.Send(RequestText("GET", "/stream"));
+    const auto exchange = started.get_future().get();
+    client.ShutdownSend();
+    ASSERT_TRUE(client.ReadUntil("3\r\n:\n\n\r\n"));
+    exchange->Write("text");
+    exchange->End();
+    EXPECT_EQ(client.Read().body, ":\n\ntext");
+  }
+  EXPECT_FALSE(gone);
+}
+
+TEST_F(HttpServerTest, RequestsPipelinedBeforeTheEndAreAllAnswered) {
+  std::promise<std::shared_ptr<HttpExchange>> started;
+  handler_ = [&, echo = handler_](std::shared_ptr<HttpExchange> exchange) {
+    if (exchange->request().path != "/1") return echo(std::move(exchange));
+    started.set_value(std::move(exchange));
+  };
+  const int port = Start();
+  Client client(port);
+  client.Send(RequestText("GET", "/1"));
+  const auto exchange = started.get_future().get();
+  client.Send(RequestText("GET", "/2"));
+  client.ShutdownSend();
+  ASSERT_TRUE(client.ReadUntil("100 Continue"));
+  exchange->Reply({});
+  EXPECT_EQ(client.Read().status, 200);
+  EXPECT_EQ(client.Read().body, "GET /2 ");
+  EXPECT_TRUE(client.ReadToEnd());
+}
+
+TEST_F(HttpServerTest, WholeAnswerAtTheLimitPassesAndOnePastIsA400) {
+  options_.answer_bytes_max = 1000;
+  handler_ = [](const std::shared_ptr<HttpExchange>& exchange) {
+    HttpResponse response;
+    response.body = std::string(exchange->request().path == "/1000" ? 1000 : 1001, 'x');
+    exchange->Reply(response);
+  };
+  const int port = Start();
+  EXPECT_EQ(Fetch(port, "GET", "/1000").body.size(), 1000U);
+  const Answer refused = Fetch(port, "GET", "/1001");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, HasSubstr("larger than 1000 bytes"));
+}
+
+// What one client leaves unread may not add up without bounds over many.
+TEST_F(HttpServerTest, UnreadAnswersOfAllConnectionsAreBounded) {
+  constexpr size_t kLarge = 24 << 20;  // more than the kernel takes for a client that reads nothing
+  options_.answers_bytes_max = kLarge + (1 << 20);
+  handler_ = [](const std::shared_ptr<HttpExchange>& exchange) {
+    HttpResponse response;
+    const std::string& path = exchange->request().path;
+    response.body = std::string(path == "/large" ? kLarge : path == "/some" ? 2 << 20 : 10, 'x');
+    exchange->Reply(response);
+  };
+  const int port = Start();
+  Client lazy(port);
+  lazy.Send(RequestText("GET", "/large"));
+  ASSERT_TRUE(lazy.ReadUntil("Content-Length"));  // and no further
+  EXPECT_EQ(Fetch(port, "GET", "/some").status, 503);
+  EXPECT_EQ(Fetch(port, "GET", "/small").status, 200);
+  EXPECT_TRUE(lazy.Read().complete);
+  EXPECT_EQ(Fetch(port, "GET", "/some").status, 200);
 }
 
 TEST_F(HttpServerTest, GoneIsNotReportedAfterACompleteAnswer) {
@@ -532,7 +701,7 @@ TEST_F(HttpServerTest, DroppedStreamDoesNotLookComplete) {
 TEST_F(HttpServerTest, RefusedHeadIsAnsweredWithoutReadingTheBody) {
   const int port = Start();
   Client client(port);
-  client.Send("POST /refused HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n");
+  client.Send("POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
   const Answer answer = client.Read();
   EXPECT_EQ(answer.status, 401);
   EXPECT_EQ(answer.headers.at("connection"), "close");

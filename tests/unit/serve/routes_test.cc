@@ -35,7 +35,10 @@ TEST_F(RoutesTest, ConnectionPastTheLimitIsToldWhenToTryAgain) {
   Client first(port());
   first.Send(RequestText("GET", "/health"));
   EXPECT_EQ(first.Read().status, 200);
+  EXPECT_EQ(Get("/health").body, R"({"status":"ok"})");  // a balancer's question always has a place
+  EXPECT_EQ(Get("/v1/health").status, 200);
   Client second(port());
+  second.Send(RequestText("GET", "/props"));
   const Answer refused = second.Read();
   ErrorOf(refused, 503, "unavailable_error");
   EXPECT_EQ(refused.headers.at("retry-after"), "1");
@@ -93,6 +96,62 @@ TEST_F(RoutesTest, PropsShowSlotsContextSeedAndTemplate) {
   EXPECT_EQ(TextOf(props, "eos_token"), "<|im_end|>");
   EXPECT_TRUE(props["chat_template_caps"].IsObject());
   EXPECT_FALSE(props["modalities"]["vision"].GetBool());
+}
+
+// Named by docs and clients one by one, so that none is lost unnoticed.
+TEST_F(RoutesTest, PropsHaveEveryFieldOfLlamaServersAndOurs) {
+  Start();
+  const auto props = GetJson("/props");
+  for (const char* name : {"default_generation_settings",
+                           "total_slots",
+                           "model_alias",
+                           "model_name",
+                           "model_ftype",
+                           "model_path",
+                           "modalities",
+                           "media_marker",
+                           "endpoint_slots",
+                           "endpoint_props",
+                           "endpoint_metrics",
+                           "ui",
+                           "ui_settings",
+                           "chat_template",
+                           "chat_template_caps",
+                           "bos_token",
+                           "eos_token",
+                           "build_info",
+                           "is_sleeping",
+                           "cors_proxy_enabled",
+                           "engine"}) {
+    EXPECT_TRUE(props.HasMember(name)) << name;
+  }
+  for (const char* name : {"vision", "video", "audio"}) {
+    EXPECT_TRUE(props["modalities"][name].IsFalse()) << name;
+  }
+  for (const char* name :
+       {"supports_system_role", "supports_tools", "supports_tool_calls",
+        "supports_parallel_tool_calls", "supports_string_content", "supports_typed_content",
+        "supports_object_arguments", "supports_preserve_reasoning", "supports_reasoning_effort",
+        "supports_enable_thinking"}) {
+    EXPECT_TRUE(props["chat_template_caps"].HasMember(name)) << name;
+  }
+  for (const char* name :
+       {"name", "version", "plugin", "model", "context", "chat", "kernels", "inexact_operators"}) {
+    EXPECT_TRUE(props["engine"].HasMember(name)) << name;
+  }
+  for (const char* name : {"format", "arch", "quant", "bytes", "n_layers", "n_experts",
+                           "n_experts_used", "ctx_train"}) {
+    EXPECT_TRUE(props["engine"]["model"].HasMember(name)) << name;
+  }
+  EXPECT_TRUE(props["ui_settings"].IsObject());
+  EXPECT_TRUE(props["endpoint_slots"].IsTrue());
+  EXPECT_TRUE(props["endpoint_props"].IsFalse());
+}
+
+TEST_F(RoutesTest, ModelIsAsOldAsItsFile) {
+  seat_.model.created = 1234567890;
+  Start();
+  EXPECT_EQ(GetJson("/v1/models")["data"][0]["created"].GetInt64(), 1234567890);
 }
 
 TEST_F(RoutesTest, PropsShowWhatThePluginSaysAndWhatIsNotExact) {
@@ -195,6 +254,8 @@ TEST_F(RoutesTest, KeyIsAskedForEverywhereButHealth) {
   }
   EXPECT_EQ(Get("/props", {{"Authorization", "Bearer second"}}).status, 200);
   EXPECT_EQ(Get("/props", {{"Authorization", "first"}}).status, 200);
+  EXPECT_EQ(Get("/props", {{"Authorization", "bearer first"}}).status, 200);
+  EXPECT_EQ(Get("/props", {{"Authorization", "BEARER second"}}).status, 200);
   EXPECT_EQ(Get("/props", {{"X-Api-Key", "first"}}).status, 200);
   for (const char* wrong : {"Bearer ", "Bearer firs", "Bearer firstt", "Bearer FIRST", "Basic x"}) {
     EXPECT_EQ(Get("/props", {{"Authorization", wrong}}).status, 401) << wrong;
@@ -231,6 +292,15 @@ TEST_F(RoutesTest, OriginIsEchoedOnAnswersAndRefusals) {
   EXPECT_EQ(Get("/health").headers.count("access-control-allow-origin"), 0U);
 }
 
+// Or a cache gives one origin the answer that names another.
+TEST_F(RoutesTest, AnswersThatDependOnTheOriginSayThatTheyVary) {
+  Start();
+  for (const Answer& answer : {Get("/health"), Get("/health", {{"Origin", "http://a.example"}}),
+                               Get("/nope"), test::Fetch(port(), "OPTIONS", "/props")}) {
+    EXPECT_EQ(answer.headers.at("vary"), "Origin");
+  }
+}
+
 TEST_F(RoutesTest, LocalhostOriginsAreComparedByHost) {
   settings_.cors_origins = "localhost";
   Start();
@@ -244,12 +314,14 @@ TEST_F(RoutesTest, LocalhostOriginsAreComparedByHost) {
     EXPECT_EQ(Get("/health", {{"Origin", bad}}).headers.count("access-control-allow-origin"), 0U)
         << bad;
   }
+  EXPECT_EQ(Get("/health").headers.at("vary"), "Origin");
 }
 
 TEST_F(RoutesTest, FixedOriginIsSentAsItStands) {
   settings_.cors_origins = "https://app.example";
   Start();
   EXPECT_EQ(Get("/health").headers.at("access-control-allow-origin"), "https://app.example");
+  EXPECT_EQ(Get("/health").headers.count("vary"), 0U);
 }
 
 TEST_F(RoutesTest, PrefixStandsInFrontOfEveryRoute) {
@@ -302,6 +374,34 @@ TEST_F(RoutesTest, BodyThatIsNoJsonObjectIsA400) {
   const std::string deep(65, '[');
   ErrorOf(Post("/completion", "{\"x\":" + deep + std::string(65, ']') + "}"), 400,
           "invalid_request_error");
+}
+
+TEST_F(RoutesTest, BodyOfTooManyValuesIsA400NamingTheLimit) {
+  Start();
+  std::string zeros = "[0";
+  for (size_t i = 1; i < limits::kJsonNodesMax; ++i) zeros += ",0";
+  for (const char* path : {"/tokenize", "/detokenize", "/completion", "/v1/chat/completions"}) {
+    EXPECT_THAT(ErrorOf(Post(path, "{\"tokens\":" + zeros + "]}"), 400, "invalid_request_error"),
+                HasSubstr("more than 2097152 values"))
+        << path;
+  }
+}
+
+// As nlohmann's parser, and so llama-server, does.
+TEST_F(RoutesTest, LastOfARepeatedFieldCounts) {
+  Start();
+  EXPECT_EQ(Post("/tokenize", R"({"content":[5],"content":[7]})").body, R"({"tokens":[7]})");
+}
+
+TEST_F(RoutesTest, TokensOfMoreThanAnAnswersBytesAreRefused) {
+  answer_bytes_max_ = 500;
+  Start();
+  EXPECT_EQ(Post("/tokenize", R"({"content":[5,6,7]})").body, R"({"tokens":[5,6,7]})");
+  std::string ids = "5";
+  for (int i = 0; i < 300; ++i) ids += ",5";
+  EXPECT_THAT(
+      ErrorOf(Post("/tokenize", "{\"content\":[" + ids + "]}"), 400, "invalid_request_error"),
+      HasSubstr("larger than 500 bytes"));
 }
 
 TEST_F(RoutesTest, EngineFailureIsShownByHealthWithoutItsText) {

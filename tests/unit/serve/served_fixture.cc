@@ -27,6 +27,7 @@ ServedTest::~ServedTest() {
 void ServedTest::Listen() {
   HttpOptions options = Server::OptionsOf(settings_);
   options.connections_max = connections_max_;
+  options.answer_bytes_max = answer_bytes_max_;
   server_ = std::make_unique<Server>(settings_, options);
 }
 

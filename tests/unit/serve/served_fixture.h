@@ -29,6 +29,7 @@ class ServedTest : public ::testing::Test {
   ServeSettings settings_;
   exec::SeatLimits limits_;
   size_t connections_max_ = limits::kConnectionsMax;
+  size_t answer_bytes_max_ = limits::kAnswerBytesMax;
   bool endless_ = false;
   std::function<void()> before_pass_;
   std::string template_;  // empty: the mini model's own
