@@ -67,8 +67,11 @@ std::optional<std::string> SafetensorsFolder::ReadText(const std::string& name,
 std::optional<rapidjson::Document> SafetensorsFolder::ReadJson(const std::string& name) const {
   const std::optional<std::string> text = ReadText(name, limits::kMetadataBytesMax);
   if (!text) return std::nullopt;
-  rapidjson::Document document = ParseJson(
-      *text, PathOf(name), {.kind = ErrorKind::kBadModel, .bytes_max = limits::kMetadataBytesMax});
+  rapidjson::Document document = ParseJson(*text, PathOf(name),
+                                           {.kind = ErrorKind::kBadModel,
+                                            .bytes_max = limits::kMetadataBytesMax,
+                                            .nodes_max = limits::kSafetensorsNodesMax,
+                                            .keep_repeated = true});
   if (!document.IsObject()) {
     throw Error(ErrorKind::kBadModel, PathOf(name) + ": not a JSON object");
   }

@@ -110,7 +110,7 @@ TEST(Seat, AValueThatIsNotFiniteEndsThePassNamingOperatorLayerRowAndSlot) {
   ToySeat poisoned;
   // Token 5 makes the router's logits infinite.
   const sdk::Weight table = poisoned.Add("bad", {256, 24}, model::TensorType::kF32, [](size_t i) {
-    return i / 256 == 5 ? std::numeric_limits<float>::infinity() : ToySeat::Wave(i);
+    return i / 256 == 5 ? std::numeric_limits<float>::max() : ToySeat::Wave(i);
   });
   const sdk::Weight router = poisoned.Add("router", {256, 4});
   const sdk::Bank bank = poisoned.AddBank(4, 2, 256, model::TensorType::kF32,
@@ -135,6 +135,17 @@ TEST(Seat, AValueThatIsNotFiniteEndsThePassNamingOperatorLayerRowAndSlot) {
   const std::vector<PassRow> good = {{1, 0, 1, true}, {1, 1, 2, true}};
   seat->Run(good);
   EXPECT_EQ(seat->Length(1), 2);
+}
+
+TEST(Seat, ASmallTensorThatHoldsNoNumberIsRefusedWhenItIsLoaded) {
+  ToySeat poisoned;
+  poisoned.Add("norm", {256}, model::TensorType::kF32,
+               [](size_t i) { return i == 7 ? std::numeric_limits<float>::quiet_NaN() : 1.0F; });
+  const test::Refusal refusal =
+      test::RefusalOf([&] { poisoned.Load(TableSquared(poisoned), Small()); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kBadModel);
+  EXPECT_THAT(refusal.message, HasSubstr("tensor 'norm' of"));
+  EXPECT_THAT(refusal.message, HasSubstr("value 7 of 256 is NaN or infinite"));
 }
 
 TEST(Seat, OptionsOutOfRangeAreRefusedByName) {

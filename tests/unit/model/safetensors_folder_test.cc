@@ -136,7 +136,8 @@ TEST(JsonMetadata, InnerObjectsGetDottedKeysAndValuesKeepTheirKind) {
 
 TEST(JsonMetadata, KeyThatIsThereTwiceIsRefusedByName) {
   for (const char* json : {R"({"a": 1, "a": 1})", R"({"a.b": 1, "a": {"b": 2}})"}) {
-    const Refusal refusal = RefusalOf([&] { MetadataOfJson(ParseJson(json, "test"), "c.json"); });
+    const Refusal refusal = RefusalOf(
+        [&] { MetadataOfJson(ParseJson(json, "test", {.keep_repeated = true}), "c.json"); });
     EXPECT_EQ(refusal.kind, ErrorKind::kBadModel);
     EXPECT_THAT(refusal.message, AllOf(HasSubstr("c.json"), HasSubstr("'a")));
   }
