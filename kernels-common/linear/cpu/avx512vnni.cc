@@ -14,8 +14,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels-common/cpu/lanes_avx512.h"
 #include "kernels-common/linear/cpu/column.h"
 #include "kernels-common/linear/cpu/few_rows_avx512.h"
+#include "kernels-common/linear/cpu/float_impl.h"
 #include "kernels-common/linear/cpu/isa_entries.h"
 #include "kernels-common/linear/cpu/scratch.h"
 #include "kernels-common/linear/cpu/unpack_avx2.h"
@@ -343,6 +345,11 @@ constexpr IntegerKernel kKernels[] = {
 };
 
 }  // namespace
+
+void FloatLinear(const LinearArgs& args, std::size_t n_begin, std::size_t n_end,
+                 std::byte* scratch) {
+  FloatLinearRange<Avx512Lanes>(args, n_begin, n_end, scratch);
+}
 
 void IntegerLinear(const LinearArgs& args, std::size_t n_begin, std::size_t n_end,
                    std::byte* scratch) {

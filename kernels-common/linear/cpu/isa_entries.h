@@ -19,6 +19,7 @@ LinearFunction FloatLinear;
 LinearFunction IntegerLinear;
 }  // namespace avx2
 namespace avx512vnni {
+LinearFunction FloatLinear;
 LinearFunction IntegerLinear;
 }  // namespace avx512vnni
 namespace amx {

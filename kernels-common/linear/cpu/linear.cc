@@ -22,7 +22,7 @@ std::size_t Linear(Isa isa, const LinearArgs& args, std::size_t n_begin, std::si
     return 0;
   }
   if (format.activation_group == 0) {
-    BLOOMERY_KERNEL(isa, FloatLinear)(args, n_begin, n_end, scratch.data());
+    BLOOMERY_KERNEL_512(isa, FloatLinear)(args, n_begin, n_end, scratch.data());
   } else {
     assert(args.quantised.group == format.activation_group && args.quantised.k == args.weight.k);
     BLOOMERY_KERNEL_AMX(isa, IntegerLinear)(args, n_begin, n_end, scratch.data());

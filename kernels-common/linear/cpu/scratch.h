@@ -22,6 +22,6 @@ inline constexpr std::size_t kAmxScratchBytes = 106496;
 inline constexpr std::size_t kScratchStepBytes =
     std::max({kLanesStepBytes, kTileRows* kTileStepBytes,  // avx2.cc: eight unpacked rows
               kStepValues / 32 * sizeof(IntegerBlock),     // scalar.cc: one row in blocks of 32
-              2 * kStepValues * sizeof(float)});           // float_impl.h: two decoded rows
+              4 * kStepValues * sizeof(float)});           // float_impl.h: four decoded rows
 
 }  // namespace bloomery::kernels::cpu
