@@ -1,11 +1,10 @@
 // One attention layer of Qwen3-30B-A3B (32 heads over 4 kv heads of 128) on one thread: one row,
 // and rows that share the decoding of a window, at growing depths. 65536 keys and values of f16 are
-// 128 MiB: they come from memory. `op/s` are multiplies and adds; `bytes/s` what is read of the
-// planes; the bounds of the same thread are BM_FmaBound and BM_ReadBound of linear_bench.cc.
+// 128 MiB: they come from memory. `op/s` are multiplies and adds, `of_bound` their share of what the
+// thread's multiply-add units do in a loop without loads; `bytes/s` is what is read of the planes.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
-#include <cstdlib>
 #include <memory>
 
 #include "kernels-common/attention/cpu/attention.h"
@@ -20,26 +19,24 @@ constexpr std::size_t kWidth = 512;
 class Plane {
  public:
   Plane(KvType type, std::size_t depth)
-      : row_bytes_(KvRowBytes(type, kWidth)),
-        bytes_(static_cast<std::byte*>(std::aligned_alloc(kPage, RoundUp(depth * row_bytes_)))) {
-    madvise(bytes_.get(), RoundUp(depth * row_bytes_), MADV_HUGEPAGE);
+      : row_bytes_(KvRowBytes(type, kWidth)), bytes_(depth * row_bytes_ + kPage) {
+    void* base = bytes_.data();
+    std::size_t room = bytes_.span().size();
+    auto* rows = static_cast<std::byte*>(std::align(kPage, depth * row_bytes_, base, room));
+    madvise(rows, depth * row_bytes_, MADV_HUGEPAGE);
     testing::Random random(1);
     const std::vector<float> x = random.Values(kWidth);
     for (std::size_t i = 0; i < depth; ++i) {
-      cpu::EncodeKvRow(DetectIsa(), type, x.data(), kWidth, bytes_.get() + i * row_bytes_);
+      cpu::EncodeKvRow(DetectIsa(), type, x.data(), kWidth, rows + i * row_bytes_);
     }
-    view_ = {type, kWidth, row_bytes_, bytes_.get(), nullptr, 0, depth};
+    view_ = {type, kWidth, row_bytes_, rows, nullptr, 0, depth};
   }
   const KvView* view() const { return &view_; }
 
  private:
   static constexpr std::size_t kPage = std::size_t{1} << 21U;
-  static std::size_t RoundUp(std::size_t n) { return (n + kPage - 1) / kPage * kPage; }
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
   std::size_t row_bytes_;
-  std::unique_ptr<std::byte, Free> bytes_;
+  testing::AlignedBytes bytes_;
   KvView view_;
 };
 

@@ -112,6 +112,13 @@ class Chunk {
     for (std::size_t r = 0; r < runs.count; ++r) {
       TakeScores(runs.at[r], merging);
     }
+    if (runs.count == 1 && runs.at[0].queries == kernels_.row_queries &&
+        args_.value_dim % kAttentionStrip == 0) {
+      const std::size_t first = runs.at[0].first;
+      kernels_.weigh_rows(values_.type, stream.From(strips), scores + first * kAttentionWindow,
+                          keys, args_.value_dim, ask_, merging, StatesFrom(first, out));
+      return;
+    }
     float* values = scratch_ + cut_.ValuesAt();
     kernels_.pack_values(values_.type, stream.From(strips), keys, args_.value_dim, ask_, values);
     for (std::size_t d = 0; d < args_.value_dim; d += kAttentionStrip) {

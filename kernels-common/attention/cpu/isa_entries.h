@@ -50,6 +50,11 @@ struct WindowKernels {
   // or out*a + o*b where `merging`.
   void (*weigh)(const float* p, std::size_t queries, const float* strip, std::size_t count,
                 bool merging, std::size_t column, const AttentionStates& states);
+  // Both for exactly this many queries, each value being read once: all columns straight from the
+  // plane's rows; dim divides by 32, `rows` and `ask` as in pack_values.
+  std::size_t row_queries;
+  void (*weigh_rows)(KvType type, const std::byte* const* rows, const float* p, std::size_t count,
+                     std::size_t dim, std::size_t ask, bool merging, const AttentionStates& states);
 };
 
 namespace scalar {

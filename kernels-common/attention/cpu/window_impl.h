@@ -221,8 +221,37 @@ void MergeSums(std::size_t queries, const AttentionStates& states) {
   }
 }
 
-template <class V, std::size_t kQueries>
-void WeighTile(const float* p, const float* strip, std::size_t count, bool merging, float* out,
+// Where a tile's values come from: a packed strip, or the plane's rows themselves, whose next rows
+// are asked for meanwhile.
+template <class V>
+struct StripSource {
+  const float* strip;
+
+  typename V::F Load(std::size_t j, std::size_t v) const {
+    return V::Load(strip + j * kAttentionStrip + v * V::kLanes);
+  }
+  void Ask(std::size_t /*j*/) const {}
+};
+
+template <class V, KvType kType>
+struct RowSource {
+  const std::byte* const* rows;
+  std::size_t at;  // of the first value
+  std::size_t ask_begin;
+  std::size_t ask_end;
+
+  typename V::F Load(std::size_t j, std::size_t v) const {
+    return LoadPlane<V>(kType, rows[j], at + v * V::kLanes, V::kLanes);
+  }
+  void Ask(std::size_t j) const {
+    for (std::size_t byte = ask_begin; byte < ask_end; byte += 64) {
+      __builtin_prefetch(rows[j + kAttentionAhead] + byte);
+    }
+  }
+};
+
+template <class V, std::size_t kQueries, class Source>
+void WeighTile(const float* p, const Source& source, std::size_t count, bool merging, float* out,
                std::size_t out_stride, const float* keep, const float* take) {
   constexpr std::size_t kV = kStripVectors<V>;
   typename V::F o[kQueries][kV];
@@ -232,9 +261,10 @@ void WeighTile(const float* p, const float* strip, std::size_t count, bool mergi
     }
   }
   for (std::size_t j = 0; j < count; ++j) {
+    source.Ask(j);
     typename V::F values[kV];
     for (std::size_t v = 0; v < kV; ++v) {
-      values[v] = V::Load(strip + j * kAttentionStrip + v * V::kLanes);
+      values[v] = source.Load(j, v);
     }
     for (std::size_t i = 0; i < kQueries; ++i) {
       const auto weight = V::Set1(p[i * kAttentionWindow + j]);
@@ -260,8 +290,8 @@ void WeighTiles(const float* p, std::size_t queries, const float* strip, std::si
                 const float* take) {
   std::size_t i = 0;
   for (; i + kQueries <= queries; i += kQueries) {
-    WeighTile<V, kQueries>(p + i * kAttentionWindow, strip, count, merging, out + i * out_stride,
-                           out_stride, keep + i, take + i);
+    WeighTile<V, kQueries>(p + i * kAttentionWindow, StripSource<V>{strip}, count, merging,
+                           out + i * out_stride, out_stride, keep + i, take + i);
   }
   if constexpr (kQueries > 1) {
     WeighTiles<V, kQueries / 2>(p + i * kAttentionWindow, queries - i, strip, count, merging,
@@ -276,6 +306,28 @@ void Weigh(const float* p, std::size_t queries, const float* strip, std::size_t 
                                   states.out_stride, states.keep, states.take);
 }
 
+template <class V, KvType kType>
+void WeighRowsOf(const std::byte* const* rows, const float* p, std::size_t count, std::size_t dim,
+                 std::size_t ask, bool merging, const AttentionStates& states) {
+  const std::size_t strips = dim / kAttentionStrip;
+  const std::size_t ask_each = (ask + strips * 64 - 1) / (strips * 64) * 64;
+  for (std::size_t c = 0; c < strips; ++c) {
+    const std::size_t ask_end = (c + 1) * ask_each < ask ? (c + 1) * ask_each : ask;
+    const RowSource<V, kType> source = {rows, c * kAttentionStrip, c * ask_each, ask_end};
+    WeighTile<V, V::kValueQueries>(p, source, count, merging, states.out + c * kAttentionStrip,
+                                   states.out_stride, states.keep, states.take);
+  }
+}
+
+template <class V>
+void WeighRows(KvType type, const std::byte* const* rows, const float* p, std::size_t count,
+               std::size_t dim, std::size_t ask, bool merging, const AttentionStates& states) {
+  auto* weigh = type == KvType::kF32   ? WeighRowsOf<V, KvType::kF32>
+                : type == KvType::kF16 ? WeighRowsOf<V, KvType::kF16>
+                                       : WeighRowsOf<V, KvType::kQ8_0>;
+  weigh(rows, p, count, dim, ask, merging, states);
+}
+
 template <class V>
 inline constexpr WindowKernels kWindowKernels = {
     .pack_keys = PackKeys<V>,
@@ -284,6 +336,8 @@ inline constexpr WindowKernels kWindowKernels = {
     .merge = MergeSums<V>,
     .pack_values = PackValues<V>,
     .weigh = Weigh<V>,
+    .row_queries = V::kValueQueries,
+    .weigh_rows = WeighRows<V>,
 };
 
 }  // namespace bloomery::kernels::cpu

@@ -235,6 +235,29 @@ TEST(Attention, SplitKeysGiveTheSameBits) {
   }
 }
 
+// A tile's worth of queries takes the values straight from the planes: 1, 2 or 8 of them, by
+// instruction set.
+TEST(Attention, OneRowOfAnyGroupEqualsTheReference) {
+  for (const KvType type : kTypes) {
+    for (const std::size_t group : {1U, 2U, 4U, 8U, 9U, 16U}) {
+      for (const std::size_t value_dim : {32U, 96U, 128U, 192U}) {
+        Random random(99);
+        Case made = MakeCase(type, {2 * group, 2, 64, value_dim, 2, 2, 400}, random);
+        made.slots = {0, 1};
+        made.index = {399, static_cast<std::int32_t>(random.Below(300))};
+        made.args.slot_ids = made.slots.data();
+        made.args.index = made.index.data();
+        const std::vector<float> expected = made.Reference();
+        for (const Isa isa : AvailableIsas()) {
+          EXPECT_EQ(FirstDifference(made.Run(isa, 2), expected), expected.size())
+              << static_cast<int>(type) << " group " << group << " dim " << value_dim << " "
+              << IsaName(isa);
+        }
+      }
+    }
+  }
+}
+
 TEST(Attention, RowsOnBothSidesOfTheEdgesOfWindowsAndStripsEqualTheReference) {
   for (const KvType type : kTypes) {
     for (const std::int32_t edge : {32, 96, 128, 256, 384}) {
