@@ -127,11 +127,13 @@ double Unevenness(const AttentionPlan& plan, const Rows& rows, int32_t threads) 
 
 TEST(AttentionPlan, OneLongContextAloneOrBesideShortOnesIsSharedByAllThreads) {
   for (const Rows& rows : {Rows().Add(0, 8191), Rows().Add(0, 8191, 4),
-                           Rows().Add(0, 60000).Add(1, 3).Add(2, 200).Add(3, 1)}) {
+                           Rows().Add(0, 60000).Add(1, 3).Add(2, 200).Add(3, 1),
+                           Rows().Add(1, 3).Add(2, 200).Add(3, 1).Add(0, 60000)}) {
     const kernels::AttentionArgs args = ArgsOf(rows);
     for (const int32_t threads : {2, 3, 8, 16}) {
       const AttentionPlan plan(FindBackend("scalar"), args, rows.index.size(), threads, kAmple);
       EXPECT_LE(Unevenness(plan, rows, threads), 0.55) << threads;
+      EXPECT_LE(plan.tasks(), threads * 8 + 8) << threads;  // nor into crumbs
     }
   }
 }
