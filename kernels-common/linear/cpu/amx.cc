@@ -57,19 +57,17 @@ class Tiles {
 }  // namespace
 
 bool TakesTiles(const FormatTraits& format, std::size_t rows) {
-  return rows >= kTilesFromRows && FindTileKernel<Tiles>(format) != nullptr;
+  const TileKernel* kernel = FindTileKernel<Tiles>(format);
+  return kernel != nullptr && rows >= kernel->from_rows;
 }
 
 void IntegerLinear(const LinearArgs& args, std::size_t n_begin, std::size_t n_end,
                    std::byte* scratch) {
-  if (args.row_ids == nullptr && args.rows >= kTilesFromRows) {
-    LinearFunction* const tiles = FindTileKernel<Tiles>(*args.weight.format);
-    if (tiles != nullptr) {
-      tiles(args, n_begin, n_end, scratch);
-      return;
-    }
+  if (args.row_ids == nullptr && TakesTiles(*args.weight.format, args.rows)) {
+    FindTileKernel<Tiles>(*args.weight.format)->run(args, n_begin, n_end, scratch);
+  } else {
+    avx512vnni::IntegerLinear(args, n_begin, n_end, scratch);
   }
-  avx512vnni::IntegerLinear(args, n_begin, n_end, scratch);
 }
 
 }  // namespace bloomery::kernels::cpu::amx

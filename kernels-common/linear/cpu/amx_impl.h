@@ -438,34 +438,36 @@ void TileRows(const LinearArgs& args, std::size_t n_begin, std::size_t n_end, st
 
 struct TileKernel {
   int ggml_type;
+  std::size_t from_rows;  // activation rows from which on it beats the kernels of AVX-512 VNNI
   LinearFunction* run;
 };
+
+// Wide planes take twice the packing (docs/kernels.md has the measurements).
+template <class Tiles, class Format>
+constexpr TileKernel TileKernelOf() {
+  return {Format::kType, kPlaneForm<Format> == PlaneForm::kWide ? 12U : 5U,
+          TileRows<Tiles, Format>};
+}
 
 // Formats of 32 and 64 would give up their tile after half a row of it: they stay with VNNI, and so
 // do the ternary ones.
 template <class Tiles>
 inline constexpr TileKernel kTileKernels[] = {
-    {FormatQ2K::kType, TileRows<Tiles, FormatQ2K>},
-    {FormatQ3K::kType, TileRows<Tiles, FormatQ3K>},
-    {FormatQ4K::kType, TileRows<Tiles, FormatQ4K>},
-    {FormatQ5K::kType, TileRows<Tiles, FormatQ5K>},
-    {FormatQ6K::kType, TileRows<Tiles, FormatQ6K>},
-    {FormatIq1S::kType, TileRows<Tiles, FormatIq1S>},
-    {FormatIq1M::kType, TileRows<Tiles, FormatIq1M>},
-    {FormatIq2Xxs::kType, TileRows<Tiles, FormatIq2Xxs>},
-    {FormatIq2Xs::kType, TileRows<Tiles, FormatIq2Xs>},
-    {FormatIq2S::kType, TileRows<Tiles, FormatIq2S>},
-    {FormatIq3Xxs::kType, TileRows<Tiles, FormatIq3Xxs>},
-    {FormatIq3S::kType, TileRows<Tiles, FormatIq3S>},
-    {FormatIq4Xs::kType, TileRows<Tiles, FormatIq4Xs>},
+    TileKernelOf<Tiles, FormatQ2K>(),    TileKernelOf<Tiles, FormatQ3K>(),
+    TileKernelOf<Tiles, FormatQ4K>(),    TileKernelOf<Tiles, FormatQ5K>(),
+    TileKernelOf<Tiles, FormatQ6K>(),    TileKernelOf<Tiles, FormatIq1S>(),
+    TileKernelOf<Tiles, FormatIq1M>(),   TileKernelOf<Tiles, FormatIq2Xxs>(),
+    TileKernelOf<Tiles, FormatIq2Xs>(),  TileKernelOf<Tiles, FormatIq2S>(),
+    TileKernelOf<Tiles, FormatIq3Xxs>(), TileKernelOf<Tiles, FormatIq3S>(),
+    TileKernelOf<Tiles, FormatIq4Xs>(),
 };
 
 // Null where the format has no tile kernel.
 template <class Tiles>
-LinearFunction* FindTileKernel(const FormatTraits& format) {
+const TileKernel* FindTileKernel(const FormatTraits& format) {
   for (const TileKernel& kernel : kTileKernels<Tiles>) {
     if (kernel.ggml_type == format.ggml_type) {
-      return kernel.run;
+      return &kernel;
     }
   }
   return nullptr;

@@ -27,8 +27,6 @@ LinearFunction IntegerLinear;
 // Whether IntegerLinear takes its tiles for `rows` rows that lie one after another. Rows that
 // row_ids scatters take the kernels below: gather them first where many calls share them.
 bool TakesTiles(const FormatTraits& format, std::size_t rows);
-// From this many activation rows on tiles beat VNNI (tests/bench).
-inline constexpr std::size_t kTilesFromRows = 4;
 }  // namespace amx
 
 // The activation row that output row r reads.

@@ -26,7 +26,8 @@ void StoreWords(void* p, __m512i words) { _mm512_store_si512(p, words); }
 template <class Format>
 class LanePacker {
  public:
-  LanePacker(const std::byte* const* w, std::size_t step) {
+  // Inlined always: else the rows it writes may be those it reads, and IQ3 takes 1.4 times as long.
+  [[gnu::always_inline]] LanePacker(const std::byte* const* w, std::size_t step) {
     for (std::size_t row = 0; row < kLanes; ++row) {
       const std::byte* block = w[row] + step * Format::kBytes;
       KStep unpacked = Format::Unpack(block);

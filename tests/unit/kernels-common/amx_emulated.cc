@@ -66,7 +66,8 @@ class PlainTiles {
 }  // namespace
 
 cpu::LinearFunction* EmulatedTileKernel(const FormatTraits& format) {
-  return cpu::FindTileKernel<PlainTiles>(format);
+  const cpu::TileKernel* kernel = cpu::FindTileKernel<PlainTiles>(format);
+  return kernel == nullptr ? nullptr : kernel->run;
 }
 
 }  // namespace bloomery::kernels::testing
