@@ -286,7 +286,23 @@ TEST_F(CompletionTest, CollectedAnswerOverItsLimitIsRefusedAndAStreamIsNot) {
   const std::string many = "{\"prompt\":[" + prompts + R"(],"n_predict":1})";
   EXPECT_THAT(ErrorOf(Post("/completion", many), 400, "invalid_request_error"),
               HasSubstr("larger than 20000 bytes"));
-  for (const auto& slot : engine_->SlotsSnapshot()) EXPECT_FALSE(slot.is_processing);
+}
+
+// It is given up when it has grown too large, not when it would have been sent.
+TEST_F(CompletionTest, CollectedAnswerOverItsLimitIsNotGeneratedToItsEnd) {
+  endless_ = true;
+  limits_.slots = 1;
+  limits_.slot_context = 30000;
+  answer_bytes_max_ = 20000;
+  Start();
+  for (const char* path : {"/completion", "/v1/completions", "/v1/chat/completions"}) {
+    const std::string body = std::string(path) == "/v1/chat/completions"
+                                 ? R"({"messages":[{"role":"user","content":"x"}],"logprobs":true})"
+                                 : R"({"prompt":"x","n_probs":20})";
+    EXPECT_THAT(ErrorOf(Post(path, body), 400, "invalid_request_error"),
+                HasSubstr("larger than 20000 bytes"));
+    EXPECT_LT(engine_->SlotsSnapshot()[0].n_tokens, 20000) << path;
+  }
 }
 
 TEST_F(CompletionTest, NullIsAbsentAndHarmlessValuesAreAccepted) {

@@ -656,6 +656,21 @@ TEST_F(HttpServerTest, ClientThatDoesNotReadItsStreamIsCutOff) {
   EXPECT_EQ(gone.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
 }
 
+TEST_F(HttpServerTest, StreamThatIsBehindIsCutOffWhenAllTogetherAreTooLarge) {
+  options_.unsent_bytes_max = 1 << 30;
+  options_.answers_bytes_max = 1 << 20;
+  std::promise<void> gone;
+  handler_ = [&](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->OnGone([&] { gone.set_value(); });
+    exchange->BeginStream({}, 0);
+    for (int i = 0; i < 64; ++i) exchange->Write(std::string(1 << 20, 'x'));
+  };
+  const int port = Start();
+  Client client(port);
+  client.Send(RequestText("GET", "/"));
+  EXPECT_EQ(gone.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
+}
+
 TEST_F(HttpServerTest, WriteThatTakesTooLongEndsTheConnection) {
   options_.write_time_max = milliseconds(200);
   std::promise<void> gone;
