@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "runtime/memory/host_buffer.h"
 #include "runtime/ops/elementwise.h"
 #include "runtime/ops/linear.h"
 #include "runtime/ops/moe.h"
@@ -31,8 +32,10 @@ class Steps : public testing::Test {
   }
 
   const Backend& backend_ = FindBackend("auto");
-  alignas(64) std::byte scratch_[1 << 16];
-  Worker worker_{.scratch = scratch_};
+  // Rows here are at most this wide; the largest scratch of any step is that of a linear.
+  static constexpr size_t kWidest = 512;
+  memory::HostBuffer scratch_{backend_.linear_scratch(kWidest), "scratch"};
+  Worker worker_{.scratch = {scratch_.data(), backend_.linear_scratch(kWidest)}};
   int32_t live_ = 0;
 };
 
