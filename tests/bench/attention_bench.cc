@@ -1,13 +1,14 @@
 // One attention layer of Qwen3-30B-A3B (32 heads over 4 kv heads of 128) on one thread: one row,
 // and rows that share the decoding of a window, at growing depths. 65536 keys and values of f16 are
-// 128 MiB: they come from memory. `op/s` are multiplies and adds, `of_bound` their share of what the
-// thread's multiply-add units do in a loop without loads; `bytes/s` is what is read of the planes.
+// 128 MiB: they come from memory. `op/s` are multiplies and adds, `B/s` what is read of the
+// planes.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
 #include <memory>
 
 #include "kernels-common/attention/cpu/attention.h"
+#include "tests/bench/bounds.h"
 #include "tests/unit/kernels-common/support.h"
 
 namespace bloomery::kernels {
@@ -62,11 +63,9 @@ struct Case {
   }
   void Count(benchmark::State& state) const {
     const auto passes = static_cast<double>(state.iterations());
-    state.counters["op/s"] = benchmark::Counter(
-        4.0 * 4096.0 * static_cast<double>(depth * rows) * passes, benchmark::Counter::kIsRate);
-    state.counters["bytes/s"] =
-        benchmark::Counter(2.0 * static_cast<double>(depth * keys.view()->row_bytes) * passes,
-                           benchmark::Counter::kIsRate);
+    SetShares(state, 2.0 * static_cast<double>(depth * keys.view()->row_bytes) * passes,
+              4.0 * 4096.0 * static_cast<double>(depth * rows) * passes, Arithmetic::kFloat,
+              DetectIsa());
   }
 
   std::size_t depth;
