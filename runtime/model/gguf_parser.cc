@@ -278,8 +278,12 @@ void Parser::ReadType(TensorInfo& tensor) {
   const auto id = cursor_.Read<uint32_t>("its type");
   const TensorTypeInfo* type = FindTensorType(id);
   if (type == nullptr) {
-    cursor_.Refuse(
-        at, "its type " + std::to_string(id) + " is not known; the file may be from a newer tool");
+    std::string known;
+    for (const TensorTypeInfo& row : TensorTypes()) {
+      known += (known.empty() ? "" : ", ") + std::string(row.name);
+    }
+    cursor_.Refuse(at, "its type " + std::to_string(id) +
+                           " is not known; the file may be from a newer tool, known are " + known);
   }
   tensor.type = type->type;
   if (tensor.ne[0] % type->block_values != 0) {

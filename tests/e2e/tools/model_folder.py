@@ -70,6 +70,15 @@ class Gguf:
         return self.keys[key][1]
 
 
+def retyped(path, name, kind):
+    """The file's bytes with another type id at one tensor, its data as it was."""
+    data, key = bytearray(pathlib.Path(path).read_bytes()), name.encode()
+    at = data.index(struct.pack("<Q", len(key)) + key) + 8 + len(key)
+    dims, = struct.unpack_from("<I", data, at)
+    struct.pack_into("<I", data, at + 4 + 8 * dims, kind)
+    return bytes(data)
+
+
 def folder_tensors(gguf):
     """name -> (dtype, shape, bytes). Norms and routers as the bf16 they were before they became f32."""
     out = {}

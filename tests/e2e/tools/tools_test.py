@@ -213,6 +213,21 @@ class Tools(unittest.TestCase):
         a, b = self.fixture("a.gguf"), self.fixture("b.gguf", "-t", "1")
         self.assertEqual(pathlib.Path(a).read_bytes(), pathlib.Path(b).read_bytes())
 
+    def test_types_without_kernels_are_refused_at_load_with_what_would_run(self):
+        # Types of the same size as the tensor's own, so that nothing else is wrong with the file.
+        for name, kind, said in (("blk.2.attn_q.weight", 25, ("is I16", "it has F32, F16, Q4_0")),
+                                 ("blk.0.ffn_up_exps.weight", 25, ("layer 0", "is I16", "NVFP4")),
+                                 ("blk.1.ffn_gate_inp.weight", 26, ("is I32", "it has F32")),
+                                 ("token_embd.weight", 25, ("is I16", "it has F32")),
+                                 ("output.weight", 25, ("is I16", "it has F32")),
+                                 ("blk.1.attn_norm.weight", 26, ("I32 [128] must be F32",)),
+                                 ("blk.0.attn_v.weight", 15, ("its type 15 is not known", "known are F32"))):
+            path = self.path("retyped.gguf")
+            pathlib.Path(path).write_bytes(model_folder.retyped(MODEL, name, kind))
+            refusal = run("perplexity", "-m", path, "--ids", GOLDEN, code=65)
+            for text in (f"'{name}'", *said):
+                self.assertIn(text, refusal)
+
     def test_refusals_name_what_is_wrong(self):
         self.assertIn("'no_such'", run("fixture", "--arch", "no_such", self.path("x"), code=65))
         self.assertIn("it has", run("fixture", "--arch", "qwen3moe", "--set", "wide=1", self.path("x"), code=64))
