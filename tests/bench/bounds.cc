@@ -20,6 +20,7 @@ double ThreadSeconds() {
 #define BLOOMERY_CHAINS(x) x(0) x(1) x(2) x(3) x(4) x(5) x(6) x(7) x(8) x(9) x(10) x(11)
 #define BLOOMERY_VNNI(i) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #i "\n"
 #define BLOOMERY_FMA(i) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #i "\n"
+#define BLOOMERY_FMA16(i) "vfmadd231ps %%zmm14, %%zmm15, %%zmm" #i "\n"
 // A product of 32 codes with AVX2: pairs to int16, to int32, and the sum; 12 instructions are 4.
 #define BLOOMERY_MADD(i)                   \
   "vpmaddubsw %%ymm14, %%ymm15, %%ymm12\n" \
@@ -63,14 +64,14 @@ double TileBound() {
 
 double Bound(Arithmetic arithmetic, Isa isa) {
   static const double fma = BLOOMERY_MEASURE(BLOOMERY_FMA, 16.0);
+  static const double fma_16 =
+      DetectIsa() >= Isa::kAvx512Vnni ? BLOOMERY_MEASURE(BLOOMERY_FMA16, 32.0) : 0.0;
   static const double madd = BLOOMERY_MEASURE(BLOOMERY_MADD, 64.0);
   static const double vnni =
       DetectIsa() >= Isa::kAvx512Vnni ? BLOOMERY_MEASURE(BLOOMERY_VNNI, 128.0) : 0.0;
   static const double tiles = DetectIsa() == Isa::kAmx ? TileBound() : 0.0;
-  return arithmetic == Arithmetic::kFloat ? fma
-         : isa == Isa::kAmx               ? tiles
-         : isa == Isa::kAvx512Vnni        ? vnni
-                                          : madd;
+  if (arithmetic == Arithmetic::kFloat) return isa >= Isa::kAvx512Vnni ? fma_16 : fma;
+  return isa == Isa::kAmx ? tiles : isa == Isa::kAvx512Vnni ? vnni : madd;
 }
 #else
 double Bound(Arithmetic /*arithmetic*/, Isa /*isa*/) { return 0.0; }

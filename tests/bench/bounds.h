@@ -15,7 +15,8 @@ double ReadBound();
 // Multiply-adds of f32, or of 8-bit integers with the best instruction of an instruction set.
 enum class Arithmetic { kFloat, kBytes };
 
-// Operations a second, two a multiply-add; f32 by fma of eight lanes. 0 where it is not known.
+// Operations a second, two a multiply-add; f32 by fma of 8 lanes, of 16 with
+// AVX-512. 0 where it is not known.
 double ArithmeticBound(Arithmetic arithmetic, Isa isa);
 
 // Counters of a run that moved `bytes` and did `operations` in all: B/s and op/s, and their shares
