@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "kernels-common/quant/quant.h"
 #include "runtime/apps/tools/perplexity.h"
@@ -186,17 +186,18 @@ constexpr double kGate = 1.1;
 constexpr double kQ5Bar = 1.2;
 constexpr double kQ6Bar = 1.3;
 
-// Against the bf16 model: 1,020 positions and the two arms; with BLOOMERY_KL_TABLE=1 the 2,040
-// positions and all groups of the table in docs/measurements/cpu.md.
+// Against the bf16 model. Q4_K_M over 1,020 positions; with BLOOMERY_KL_TABLE=1 all mixes over the
+// 2,040 positions and all groups of the table in docs/measurements/cpu.md, which takes minutes.
 TEST(KlGate, GroupsOf256CostTheLargeModelWhatIsWrittenDown) {
   if (OraclePath().empty()) GTEST_SKIP() << "the large oracle set is not here";
   const bool table = std::getenv("BLOOMERY_KL_TABLE") != nullptr;
   const std::string folder = OraclePath() + "/models/qwen3moe";
   const std::string model = folder + "/model.gguf";
   const KlGate gate(model, EvalRows(folder + "/golden.safetensors", table ? 8 : 4));
-  const std::vector<size_t> groups =
-      table ? std::vector<size_t>{256, 128, 64} : std::vector<size_t>{};
+  constexpr size_t kBetween[] = {256, 128, 64};
+  const std::span<const size_t> groups(kBetween, table ? std::size(kBetween) : 0);
   EXPECT_LE(gate.Ratio(model, "Q4_K_M", groups), kGate);
+  if (!table) return;
   EXPECT_LE(gate.Ratio(model, "Q5_K_M", groups), kQ5Bar);
   EXPECT_LE(gate.Ratio(model, "Q6_K", groups), kQ6Bar);
 }
