@@ -280,14 +280,15 @@ void Connection::OnBody(const ErrorCode& error) {
 
 void Connection::Handle() {
   ClearDeadline();
-  request_.body = std::move(parser_->get().body());
+  HttpRequest whole = request_;  // the head stays: a refusal of the answer is made from it
+  whole.body = std::move(parser_->get().body());
   parser_.reset();
   // What a chunked body was counted for and did not take: an answer may run for minutes.
-  ReleaseBody(reserved_bytes_ - std::min(reserved_bytes_, request_.body.size()));
+  ReleaseBody(reserved_bytes_ - std::min(reserved_bytes_, whole.body.size()));
   state_ = State::kAnswering;
   on_gone_ = nullptr;
   Watch();
-  auto exchange = std::make_shared<Exchange>(shared_from_this(), serial_, std::move(request_));
+  auto exchange = std::make_shared<Exchange>(shared_from_this(), serial_, std::move(whole));
   try {
     shared_->callbacks.handle(exchange);
   } catch (const std::exception& e) {
@@ -313,7 +314,9 @@ void Connection::OnWatch(const ErrorCode& error, size_t bytes) {
   buffer_.commit(bytes);
   if (state_ == State::kDone) {
     // The answer is out or on its way; the watch only had to end.
-    if (error && error != asio::error::operation_aborted) keep_alive_ = false;
+    // What came before the client's end is still answered.
+    const bool ended = error && error != asio::error::operation_aborted;
+    if (ended && buffer_.size() == 0) keep_alive_ = false;
     if (!writing_) AnswerWritten();
     return;
   }

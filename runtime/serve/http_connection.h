@@ -127,7 +127,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   boost::beast::flat_buffer buffer_;
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
-  HttpRequest request_;
+  HttpRequest request_;  // its body is the exchange's
   uint64_t serial_ = 0;
   State state_ = State::kDone;
   bool head_only_ = false;  // HEAD: no body goes out

@@ -292,6 +292,15 @@ TEST_F(RoutesTest, OriginIsEchoedOnAnswersAndRefusals) {
   EXPECT_EQ(Get("/health").headers.count("access-control-allow-origin"), 0U);
 }
 
+// A page must be able to read why it got nothing, wherever the answer was refused.
+TEST_F(RoutesTest, OriginIsEchoedOnAnAnswerThatIsRefusedForItsSize) {
+  answer_bytes_max_ = 300;
+  Start();
+  const Answer refused = Get("/props", {{"Origin", "http://a.example"}});
+  EXPECT_THAT(ErrorOf(refused, 400, "invalid_request_error"), HasSubstr("larger than 300 bytes"));
+  EXPECT_EQ(refused.headers.at("access-control-allow-origin"), "http://a.example");
+}
+
 // Or a cache gives one origin the answer that names another.
 TEST_F(RoutesTest, AnswersThatDependOnTheOriginSayThatTheyVary) {
   Start();
