@@ -7,20 +7,10 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
+#include "runtime/graph/abi.h"
 
 namespace bloomery::apps {
 namespace {
-
-bl_status StatusOf(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::kNoMemory:
-      return BL_NO_MEMORY;
-    case ErrorKind::kInternal:
-      return BL_INTERNAL;
-    default:
-      return BL_REFUSED;
-  }
-}
 
 // Runs `make` and gives its items to the caller's buffer: as many as fit, and how many there are.
 template <class Make, class Item>
@@ -32,7 +22,7 @@ bl_status Give(Make make, Item* out, uint64_t capacity, uint64_t* needed) {
     std::copy_n(items.begin(), std::min<uint64_t>(capacity, items.size()), out);
     return BL_OK;
   } catch (const Error& error) {
-    return StatusOf(error.kind());
+    return graph::StatusOf(error.kind());
   } catch (const std::bad_alloc&) {
     return BL_NO_MEMORY;
   } catch (...) {

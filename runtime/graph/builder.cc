@@ -11,19 +11,6 @@ namespace {
 
 [[noreturn]] void Refuse(const std::string& text) { throw Error(ErrorKind::kBadModel, text); }
 
-bl_status StatusOf(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::kUnsupported:
-      return BL_UNSUPPORTED;
-    case ErrorKind::kNoMemory:
-      return BL_NO_MEMORY;
-    case ErrorKind::kInternal:
-      return BL_INTERNAL;
-    default:
-      return BL_REFUSED;
-  }
-}
-
 std::string Counts(size_t least, size_t most) {
   return least == most ? std::to_string(least)
                        : std::to_string(least) + " to " + std::to_string(most);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -184,46 +185,50 @@ void Sampler::RunChain() {
 }
 
 void Sampler::RunStage(SamplerStage stage) {
-  switch (stage) {
-    case SamplerStage::kPenalties:
-      return Penalties();
-    case SamplerStage::kDry:
-      return Dry();
-    case SamplerStage::kTopNSigma:
-      return TopNSigma();
-    case SamplerStage::kTopK:
-      if (params_.top_k > 0) candidates_.KeepBest(static_cast<size_t>(params_.top_k));
-      return;
-    case SamplerStage::kTypicalP:
-      return TypicalP();
-    case SamplerStage::kTopP:
-      return TopP();
-    case SamplerStage::kMinP:
-      return MinP();
-    case SamplerStage::kXtc:
-      return Xtc();
-    case SamplerStage::kTemperature:
-      return Temperature();
+  struct Row {
+    SamplerStage stage;
+    void (Sampler::*run)();
+  };
+  static constexpr std::array<Row, 9> kStages = {
+      {{SamplerStage::kPenalties, &Sampler::Penalties},
+       {SamplerStage::kDry, &Sampler::Dry},
+       {SamplerStage::kTopNSigma, &Sampler::TopNSigma},
+       {SamplerStage::kTopK, &Sampler::TopK},
+       {SamplerStage::kTypicalP, &Sampler::TypicalP},
+       {SamplerStage::kTopP, &Sampler::TopP},
+       {SamplerStage::kMinP, &Sampler::MinP},
+       {SamplerStage::kXtc, &Sampler::Xtc},
+       {SamplerStage::kTemperature, &Sampler::Temperature}}};
+  for (const Row& row : kStages) {
+    if (row.stage == stage) return (this->*row.run)();
   }
+}
+
+// Gives the logit of each token of touched_ as `edit(logit, weight of the token)`, and leaves the
+// scratch as the next stage wants it.
+template <class Edit>
+void Sampler::ChangeTouched(Edit edit) {
+  candidates_.ChangeLogits(
+      touched_, [this](TokenId token) { return weight_[static_cast<size_t>(token)] != 0; },
+      [&](TokenId token, float logit) {
+        return ToLogit(edit(logit, weight_[static_cast<size_t>(token)]));
+      });
+  for (const TokenId token : touched_) weight_[static_cast<size_t>(token)] = 0;
+  touched_.clear();
 }
 
 void Sampler::Penalties() {
   if (!PenaltiesOn()) return;
   LoadWindow(params_.repeat_last_n);
-  touched_.clear();
   for (const TokenId token : window_) {
     if (token < 0 || static_cast<size_t>(token) >= weight_.size()) continue;
     if (weight_[static_cast<size_t>(token)]++ == 0) touched_.push_back(token);
   }
-  candidates_.ChangeLogits(
-      touched_, [this](TokenId token) { return weight_[static_cast<size_t>(token)] != 0; },
-      [this](TokenId token, float logit) {
-        const double repeat = params_.repeat_penalty;
-        const double scaled = logit <= 0.0f ? logit * repeat : logit / repeat;
-        const double count = weight_[static_cast<size_t>(token)];
-        return ToLogit(scaled - count * params_.frequency_penalty - params_.presence_penalty);
-      });
-  for (const TokenId token : touched_) weight_[static_cast<size_t>(token)] = 0;
+  ChangeTouched([this](float logit, int32_t count) {
+    const double repeat = params_.repeat_penalty;
+    const double scaled = logit <= 0.0f ? logit * repeat : logit / repeat;
+    return scaled - count * params_.frequency_penalty - params_.presence_penalty;
+  });
 }
 
 // How many of the newest tokens a repetition may reach over: up to the newest breaker.
@@ -263,7 +268,6 @@ void Sampler::Dry() {
   const size_t reach = DryReach();
   if (reach < allowed) return;
   DryMatches(reach);
-  touched_.clear();
   for (size_t j = 1; j < window_.size(); ++j) {
     const TokenId followed = window_[j - 1];
     if (match_[j] < allowed || followed < 0) continue;
@@ -275,14 +279,11 @@ void Sampler::Dry() {
   }
   const double ln_base = std::log(params_.dry_base);
   const double exponent_max = ln_base > 1e-6 ? std::floor(kLnFloatMax / ln_base) : kFloatMax;
-  candidates_.ChangeLogits(
-      touched_, [this](TokenId token) { return weight_[static_cast<size_t>(token)] != 0; },
-      [&](TokenId token, float logit) {
-        const double length = weight_[static_cast<size_t>(token)] - 1;
-        const double exponent = std::min(length - static_cast<double>(allowed), exponent_max);
-        return ToLogit(logit - params_.dry_multiplier * std::pow(params_.dry_base, exponent));
-      });
-  for (const TokenId token : touched_) weight_[static_cast<size_t>(token)] = 0;
+  ChangeTouched([&](float logit, int32_t weight) {
+    const double length = weight - 1;
+    const double exponent = std::min(length - static_cast<double>(allowed), exponent_max);
+    return logit - params_.dry_multiplier * std::pow(params_.dry_base, exponent);
+  });
 }
 
 void Sampler::TopNSigma() {
@@ -299,6 +300,10 @@ void Sampler::TopNSigma() {
   candidates_.ForEachLogit([&](float logit) { squares += (logit - mean) * (logit - mean); });
   const double sigma = std::sqrt(squares / count);
   candidates_.KeepAbove(candidates_.MaxLogit() - params_.top_n_sigma * sigma);
+}
+
+void Sampler::TopK() {
+  if (params_.top_k > 0) candidates_.KeepBest(static_cast<size_t>(params_.top_k));
 }
 
 void Sampler::TypicalP() {

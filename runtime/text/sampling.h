@@ -196,7 +196,10 @@ class Sampler {
   void Dry();
   void DryMatches(size_t reach);
   size_t DryReach() const;
+  template <class Edit>
+  void ChangeTouched(Edit edit);
   void TopNSigma();
+  void TopK();
   void TypicalP();
   void TopP();
   void MinP();

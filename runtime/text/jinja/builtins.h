@@ -30,6 +30,9 @@ Value ItemOf(Evaluator& evaluator, const Value& value, const Value& key);
 // Parts shared between filters and methods.
 enum class CaseChange { kUpper, kLower, kCapitalize, kTitle, kSwap };
 Text ChangeCase(const Heap& heap, const Text& text, CaseChange change);
+// Whether some letter has a case and none has the other one or title case: str.isupper with `other`
+// IsLower, str.islower with IsUpper.
+bool HasCaseWithout(const Heap& heap, const Text& text, bool (*other)(char32_t));
 // Which ends to strip; `chars` null: white space.
 Text Strip(const Heap& heap, const Text& text, const Text* chars, bool left, bool right);
 // count < 0: all.

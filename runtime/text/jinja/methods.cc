@@ -270,22 +270,10 @@ Value IsAsciiMethod(Evaluator& e, const Value& self, const CallArgs& args) {
   return self.AsText().bytes().empty() ? Value(true) : AllOf<IsAsciiPoint>(e, self, args);
 }
 
-// Some cased letter, and none of the other case.
 template <bool (*kOther)(char32_t)>
 Value AllCased(Evaluator& e, const Value& self, const CallArgs& args) {
   const BoundArgs bound(args, "str method", {});
-  e.heap().WorkPoints(self.AsText().length());
-  bool any = false;
-  for (PointReader reader(self.AsText()); !reader.done();) {
-    const char32_t point = reader.Next();
-    if (IsCased(point)) {
-      if (kOther(point) || !(IsUpper(point) || IsLower(point))) {
-        return false;
-      }
-      any = true;
-    }
-  }
-  return any;
+  return HasCaseWithout(e.heap(), self.AsText(), kOther);
 }
 
 enum class Side { kLeft, kRight, kCenter };

@@ -104,6 +104,21 @@ Text ChangeCase(const Heap& heap, const Text& text, CaseChange change) {
   return builder.Finish();
 }
 
+bool HasCaseWithout(const Heap& heap, const Text& text, bool (*other)(char32_t)) {
+  heap.WorkPoints(text.length());
+  bool any = false;
+  for (PointReader reader(text); !reader.done();) {
+    const char32_t point = reader.Next();
+    if (IsCased(point)) {
+      if (other(point) || !(IsUpper(point) || IsLower(point))) {
+        return false;
+      }
+      any = true;
+    }
+  }
+  return any;
+}
+
 Text Strip(const Heap& heap, const Text& text, const Text* chars, bool left, bool right) {
   const std::string& bytes = text.bytes();
   size_t begin = 0;

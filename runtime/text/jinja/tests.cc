@@ -75,19 +75,7 @@ bool IsDivisibleBy(Evaluator& e, const Value& value, const CallArgs& args) {
 template <bool (*kOther)(char32_t)>
 bool IsCase(Evaluator& e, const Value& value, const CallArgs& args) {
   const BoundArgs bound(args, "test", {});
-  const Text text = Str(e.heap(), value);
-  e.heap().WorkPoints(text.length());
-  bool any = false;
-  for (PointReader reader(text); !reader.done();) {
-    const char32_t point = reader.Next();
-    if (IsCased(point)) {
-      if (kOther(point) || !(IsUpper(point) || IsLower(point))) {
-        return false;
-      }
-      any = true;
-    }
-  }
-  return any;
+  return HasCaseWithout(e.heap(), Str(e.heap(), value), kOther);
 }
 
 bool IsIn(Evaluator& e, const Value& value, const CallArgs& args) {

@@ -6,6 +6,7 @@
 
 #include <bloomery/graph.h>
 
+#include <bloomery/abi.hpp>
 #include <bloomery/errors.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -58,8 +59,7 @@ class RawAttrs {
   explicit RawAttrs(Attrs attrs) : attrs_(std::move(attrs)) {
     texts_.reserve(attrs_.items_.size());
     for (const Attrs::Item& item : attrs_.items_) {
-      bl_attr raw{};
-      raw.size = sizeof(raw);
+      auto raw = MakeAbi<bl_attr>();
       raw.type =
           static_cast<bl_attr_type>(item.values.index());  // the variant's order is the enum's
       raw.key = item.key.c_str();

@@ -6,6 +6,7 @@
 
 #include <bloomery/bloomery.h>
 
+#include <bloomery/abi.hpp>
 #include <bloomery/attrs.hpp>
 #include <bloomery/errors.hpp>
 #include <bloomery/graph.hpp>

@@ -10,6 +10,7 @@
 #include <bloomery/operators.h>
 
 #include <array>
+#include <bloomery/abi.hpp>
 #include <bloomery/attrs.hpp>
 #include <bloomery/errors.hpp>
 #include <cstdint>
@@ -89,26 +90,25 @@ class Graph {
 
   // Whether the file holds an optional weight.
   bool Has(Weight weight) {
-    bl_shape shape = EmptyShape();
+    auto shape = MakeAbi<bl_shape>();
     const bl_status status = builder_->weight(builder_->self, weight.index, &shape);
     if (status == BL_UNSUPPORTED) return false;
     Check(status);
     return true;
   }
   bl_shape Shape(Weight weight) {
-    bl_shape shape = EmptyShape();
+    auto shape = MakeAbi<bl_shape>();
     Check(builder_->weight(builder_->self, weight.index, &shape));
     return shape;
   }
   bl_shape Shape(Value value) {
-    bl_shape shape = EmptyShape();
+    auto shape = MakeAbi<bl_shape>();
     Check(builder_->shape(builder_->self, value.id, &shape));
     return shape;
   }
   // A domain of this program, or nullopt where the entry has none of that kind.
   std::optional<bl_domain> Domain(bl_domain_kind kind) {
-    bl_domain domain{};
-    domain.size = sizeof(domain);
+    auto domain = MakeAbi<bl_domain>();
     const bl_status status = builder_->domain(builder_->self, kind, &domain);
     if (status == BL_UNSUPPORTED) return std::nullopt;
     Check(status);
@@ -126,8 +126,7 @@ class Graph {
     std::vector<uint32_t> p;
     for (const Plane& plane : planes) p.push_back(plane.index);
     const RawAttrs raw(std::move(attrs));
-    bl_node node{};
-    node.size = sizeof(node);
+    auto node = MakeAbi<bl_node>();
     node.version = version;
     node.op = op;
     node.inputs = in.data();
@@ -218,11 +217,6 @@ class Graph {
   Value Head(Value x, Weight weight) { return Node1(BL_OP_HEAD, {x}, {weight}, {}, {}); }
 
  private:
-  static bl_shape EmptyShape() {
-    bl_shape shape{};
-    shape.size = sizeof(shape);
-    return shape;
-  }
   static void Check(bl_status status) {
     if (status != BL_OK) throw SaidFailure(status, "the builder refused a call");
   }

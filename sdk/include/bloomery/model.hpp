@@ -8,6 +8,7 @@
 
 #include <bloomery/model.h>
 
+#include <bloomery/abi.hpp>
 #include <bloomery/errors.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -93,8 +94,7 @@ class Model {
 
   uint64_t n_tensors() const { return model_->n_tensors; }
   bl_tensor_info Tensor(uint64_t i) const {
-    bl_tensor_info info{};
-    info.size = sizeof(info);
+    auto info = MakeAbi<bl_tensor_info>();
     const bl_status status = model_->tensor(model_->self, i, &info);
     if (status != BL_OK) throw Failure(status, "tensor " + std::to_string(i) + " cannot be read");
     return info;
@@ -145,8 +145,7 @@ class Model {
   }
 
   std::optional<bl_kv> FindRaw(const std::string& key) const {
-    bl_kv kv{};
-    kv.size = sizeof(kv);
+    auto kv = MakeAbi<bl_kv>();
     const bl_status status = model_->kv(model_->self, key.c_str(), &kv);
     if (status == BL_UNSUPPORTED) return std::nullopt;
     if (status != BL_OK) throw Failure(status, "metadata key '" + key + "' cannot be read");
@@ -180,8 +179,7 @@ class Model {
     if (array.kind != BL_KV_ARRAY) Refuse("metadata key '" + key + "' is not an array");
     std::vector<T> values;
     for (uint64_t i = 0; i < array.count; ++i) {
-      bl_kv item{};
-      item.size = sizeof(item);
+      auto item = MakeAbi<bl_kv>();
       const bl_status status = model_->kv_item(model_->self, key.c_str(), i, &item);
       const std::string what = "metadata key '" + key + "', item " + std::to_string(i);
       if (status != BL_OK) throw Failure(status, what + " cannot be read");

@@ -2,14 +2,17 @@
 // class owns every string and array and hands the host one bl_seat whose pointers stay put. [load]
 // thread.
 //
-//   auto wq = seat.AddWeight({.pattern = "blk.{l}.attn_q.weight", .layer = l, .ne = {width, heads *
-//   d}}); auto k = seat.AddPlane({.name = "k", .layer = l, .plane_class = BL_CLASS_K, .width =
-//   kv_heads * d}); seat.AddEntry<&Toy::BuildMain>({.name = "main", .needs = BL_NEEDS_LOGITS});
+//   auto q = seat.AddWeight({.pattern = "blk.{l}.attn_q.weight", .layer = l, .ne = {width, d}});
+//   auto k = seat.AddPlane({.name = "k", .layer = l, .plane_class = BL_CLASS_K, .width = d});
+//   seat.AddEntry<&Toy::BuildMain>({.name = "main"});
+//
+// sdk/template/toy.cc is a whole plugin.
 #pragma once
 
 #include <bloomery/seat.h>
 
 #include <array>
+#include <bloomery/abi.hpp>
 #include <bloomery/attrs.hpp>
 #include <bloomery/errors.hpp>
 #include <bloomery/graph.hpp>
@@ -140,8 +143,7 @@ class Seat {
   uint64_t context_trained = 0;
 
   Weight AddWeight(const WeightSpec& spec) {
-    bl_weight w{};
-    w.size = sizeof(w);
+    auto w = MakeAbi<bl_weight>();
     w.flags = spec.flags;
     w.pattern = Keep(spec.pattern);
     w.role = spec.role;
@@ -153,8 +155,7 @@ class Seat {
     for (size_t i = 0; i < spec.ne.size(); ++i) w.ne[i] = spec.ne[i];
     std::vector<bl_source>& sources = sources_.emplace_back();
     for (const SourceSpec& s : spec.sources) {
-      bl_source source{};
-      source.size = sizeof(source);
+      auto source = MakeAbi<bl_source>();
       source.verb = s.verb;
       source.pattern = Keep(s.pattern);
       source.row0 = s.row0;
@@ -179,8 +180,7 @@ class Seat {
   }
 
   Bank AddBank(const BankSpec& spec) {
-    bl_bank b{};
-    b.size = sizeof(b);
+    auto b = MakeAbi<bl_bank>();
     b.layer = spec.layer;
     b.owner = spec.owner;
     b.experts = spec.experts;
@@ -197,8 +197,7 @@ class Seat {
   }
 
   Plane AddPlane(const PlaneSpec& spec) {
-    bl_plane p{};
-    p.size = sizeof(p);
+    auto p = MakeAbi<bl_plane>();
     p.rate = spec.rate;
     p.name = Keep(spec.name);
     p.owner = spec.owner;
@@ -219,27 +218,23 @@ class Seat {
   // Method: void T::F(Graph&, const bl_build&) const, T being the plugin class.
   template <auto Method>
   void AddEntry(const EntrySpec& spec) {
-    bl_entry e{};
-    e.size = sizeof(e);
-    e.kind = spec.kind;
-    e.name = Keep(spec.name);
-    e.domain = spec.domain;
-    e.needs = spec.needs;
-    e.build = BuildCall<Method>;
-    entries_.push_back(e);
+    entries_.push_back({.size = sizeof(bl_entry),
+                        .kind = spec.kind,
+                        .name = Keep(spec.name),
+                        .domain = spec.domain,
+                        .needs = spec.needs,
+                        .build = BuildCall<Method>});
   }
 
   // Method: void T::F(span<const int32_t> history, span<const int32_t> classes, span<uint64_t> ids)
   // const.
   template <auto Method>
   void AddTable(const TableSpec& spec) {
-    bl_table t{};
-    t.size = sizeof(t);
-    t.weight = spec.weight.index;
-    t.ids_per_row = spec.ids_per_row;
-    t.id_origin = spec.id_origin;
-    t.row_ids = RowIdsCall<Method>;
-    tables_.push_back(t);
+    tables_.push_back({.size = sizeof(bl_table),
+                       .weight = spec.weight.index,
+                       .ids_per_row = spec.ids_per_row,
+                       .id_origin = spec.id_origin,
+                       .row_ids = RowIdsCall<Method>});
   }
 
   // An operator of the plugin's own. O has `static void Infer(const InferCall&)` and may have
@@ -247,8 +242,7 @@ class Seat {
   template <class O>
   void AddOp(const OpSpec& spec) {
     OpParts& parts = op_parts_.emplace_back();
-    bl_op op{};
-    op.size = sizeof(op);
+    auto op = MakeAbi<bl_op>();
     op.version = spec.version;
     op.name = Keep(spec.name);
     for (const PortSpec& p : spec.inputs) parts.inputs.push_back(Port(p));
@@ -271,8 +265,7 @@ class Seat {
   void AddCpuKernel(const CpuKernelSpec& spec) {
     if (ops_.empty()) throw Failure(BL_INTERNAL, "AddCpuKernel before any AddOp");
     OpParts& parts = op_parts_.back();
-    bl_kernel kernel{};
-    kernel.size = sizeof(kernel);
+    auto kernel = MakeAbi<bl_kernel>();
     kernel.op_version = ops_.back().version;
     kernel.op = ops_.back().name;
     kernel.device = BL_DEVICE_CPU;
@@ -306,8 +299,7 @@ class Seat {
       op.kernels = Data(parts.kernels);
       op.n_kernels = Count(parts.kernels);
     }
-    raw_ = {};
-    raw_.size = sizeof(raw_);
+    raw_ = MakeAbi<bl_seat>();
     raw_.layers = layers;
     raw_.weights = Data(weights_);
     raw_.banks = Data(banks_);

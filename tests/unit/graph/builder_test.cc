@@ -234,16 +234,25 @@ TEST_F(Builder, OnlyNodesThatReachAWantedValueOrWriteAPlaneAreLive) {
               testing::Each(true));
 }
 
-TEST_F(Builder, AnOperatorOfAPluginIsInferredByItAndMustBearItsName) {
-  auto op = MakeAbi<bl_op>();
-  op.version = 1;
-  op.name = "toy.double";
+bl_port PortX() {
   auto port = MakeAbi<bl_port>();
   port.name = "x";
-  op.inputs = &port;
-  op.n_inputs = 1;
-  op.outputs = &port;
-  op.n_outputs = 1;
+  return port;
+}
+
+// An operator of a plugin with one input and one output, both `port`, which outlives it.
+bl_op OneToOne(const char* name, const bl_port& port) {
+  auto op = MakeAbi<bl_op>();
+  op.version = 1;
+  op.name = name;
+  op.inputs = op.outputs = &port;
+  op.n_inputs = op.n_outputs = 1;
+  return op;
+}
+
+TEST_F(Builder, AnOperatorOfAPluginIsInferredByItAndMustBearItsName) {
+  const bl_port port = PortX();
+  bl_op op = OneToOne("toy.double", port);
   op.infer = [](const bl_infer* call) -> bl_status {
     if (call->in[0].ne[0] != 8) {
       call->sink->fail(call->sink->self, BL_REFUSED, "only rows of 8");
@@ -266,15 +275,8 @@ TEST_F(Builder, AnOperatorOfAPluginIsInferredByItAndMustBearItsName) {
 }
 
 TEST_F(Builder, AnOperatorWithoutKernelsIsReplacedByItsExpansion) {
-  auto op = MakeAbi<bl_op>();
-  op.version = 1;
-  op.name = "toy.twice";
-  auto port = MakeAbi<bl_port>();
-  port.name = "x";
-  op.inputs = &port;
-  op.n_inputs = 1;
-  op.outputs = &port;
-  op.n_outputs = 1;
+  const bl_port port = PortX();
+  bl_op op = OneToOne("toy.twice", port);
   op.infer = [](const bl_infer* call) -> bl_status {
     call->out[0] = call->in[0];
     return BL_OK;
