@@ -115,20 +115,6 @@ void ApplyChatSurface(const plugin::ChatSurface& chat, text::VocabularyData& voc
   }
 }
 
-std::vector<std::string> InexactOperators(const plugin::Description& description) {
-  std::vector<std::string> names;
-  for (const plugin::Operator& op : description.operators) {
-    bl_numeric_class weakest = BL_EXACT;
-    for (const plugin::Kernel& kernel : op.kernels) {
-      weakest = std::max(weakest, kernel.numeric_class);
-    }
-    if (weakest == BL_EXACT) continue;
-    names.push_back(op.name + "/" + std::to_string(op.version) +
-                    (weakest == BL_BAND ? " (band)" : " (row-stable)"));
-  }
-  return names;
-}
-
 ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string& path,
                          const std::string& executable, const std::string& plugin_path_variable)
     : model_(std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), path))) {
@@ -165,7 +151,8 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   seat_.tokenizer = tokenizer_.get();
   seat_.chat_template = template_.get();
   seat_.chat = DescribeChat(chat);
-  seat_.inexact_operators = InexactOperators(instance_->description());
+  const std::set<std::string>& inexact = runner_->inexact_operators();
+  seat_.inexact_operators.assign(inexact.begin(), inexact.end());
   seat_.kernels = serve::Json::Object({{"isa", runner_->kernels()},
                                        {"threads", runner_->threads()},
                                        {"plan", runner_->plan().Line()}});

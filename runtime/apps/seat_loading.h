@@ -28,9 +28,6 @@ int32_t SlotContext(int32_t asked, uint64_t trained);
 // "default"), else the file's, with a log line where they differ; and the plugin's stop ids.
 void ApplyChatSurface(const plugin::ChatSurface& chat, text::VocabularyData& vocabulary);
 
-// "op/version (class)" of each operator with a kernel that is not exact.
-std::vector<std::string> InexactOperators(const plugin::Description& description);
-
 class ServedModel {
  public:
   // Error of the step that refuses: kNoInput, kBadModel, kUsage, kNoMemory with the plan's terms.

@@ -124,6 +124,7 @@ Seat::Seat(const model::ModelFile& model, const SeatSource& source, const SeatOp
   std::vector<LoweredGraph> lowered = LowerAll(source, options);
   Plan(model, lowered, options.weight_source, threads);
   plan_.Check();
+  for (LoweredGraph& graph : lowered) inexact_.merge(graph.inexact);
 
   weights_ = std::make_unique<memory::WeightStore>(model, tensors_, options.weight_source,
                                                    options.progress);

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -109,6 +110,8 @@ class Seat : public PassRunner {
   // The pool that passes run on, between passes: to measure with the threads that decode.
   Pool& pool() { return *pool_; }
   const memory::HostPlan& plan() const { return plan_; }
+  // Operators of the programs whose kernels do not keep every promise of bits: "op/1 (band)".
+  const std::set<std::string>& inexact_operators() const { return inexact_; }
   std::string_view kernels() const { return backend_->name; }
   int32_t threads() const { return pool_->threads(); }
 
@@ -128,6 +131,7 @@ class Seat : public PassRunner {
   SeatOperators operators_;
   std::vector<size_t> tensors_;  // that weights read
   std::vector<memory::PlaneSpec> plane_specs_;
+  std::set<std::string> inexact_;
   uint64_t arena_bytes_ = 0;
   uint64_t scratch_bytes_ = 0;  // of one worker
   memory::HostPlan plan_;

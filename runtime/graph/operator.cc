@@ -1,5 +1,7 @@
 #include "runtime/graph/operator.h"
 
+#include <algorithm>
+
 #include "runtime/base/error.h"
 #include "runtime/graph/abi.h"
 #include "runtime/model/tensor_type.h"
@@ -117,8 +119,13 @@ std::string ToString(const Shape& shape) {
 }
 
 OperatorSchema SchemaOf(const bl_op& op) {
+  bl_numeric_class weakest = BL_EXACT;
+  for (uint32_t i = 0; i < op.n_kernels; ++i) {
+    weakest = std::max(weakest, op.kernels[i].numeric_class);
+  }
   OperatorSchema schema{.name = op.name,
                         .version = op.version,
+                        .numeric_class = weakest,
                         .weights_min = op.n_weights,
                         .weights_max = op.n_weights,
                         .outputs_min = op.n_outputs,

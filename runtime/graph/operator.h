@@ -103,6 +103,9 @@ struct PlanePortSpec {
 struct OperatorSchema {
   std::string_view name = {};
   uint32_t version = 1;
+  // What the operator promises about bits; no kernel of the host may keep less. Said by each
+  // operator itself, so there is no default. Of a plugin's operator: what its weakest kernel keeps.
+  bl_numeric_class numeric_class;
   std::vector<PortSpec> inputs = {};
   size_t weights_min = 0;
   size_t weights_max = 0;

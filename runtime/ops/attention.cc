@@ -174,12 +174,14 @@ std::unique_ptr<Step> MakeAttentionMerge(AttentionBinding binding) {
 
 void AddAttentionOperators(std::vector<graph::OperatorSchema>* out) {
   out->push_back({.name = "append",
+                  .numeric_class = BL_EXACT,
                   .inputs = {{"x"}},
                   .planes = {{.name = "plane", .access = BL_WRITE}},
                   .outputs_min = 0,
                   .outputs_max = 0,
                   .infer = InferAppend});
   out->push_back({.name = "attention",
+                  .numeric_class = BL_EXACT,
                   .inputs = {{"q"}},
                   .planes = {{.name = "k"}, {.name = "v"}},
                   .attrs = {{.key = "kv_heads", .type = BL_ATTR_I64, .required = true},

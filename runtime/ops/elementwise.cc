@@ -183,22 +183,27 @@ std::unique_ptr<Step> MakeBinary(const Backend& backend, Binary kind, const floa
 
 void AddElementwiseOperators(std::vector<graph::OperatorSchema>* out) {
   out->push_back({.name = "embed",
+                  .numeric_class = BL_EXACT,
                   .inputs = {{"ids"}},
                   .weights_min = 1,
                   .weights_max = 1,
                   .infer = InferEmbed});
   out->push_back({.name = "rms_norm",
+                  .numeric_class = BL_EXACT,
                   .inputs = {{"x"}},
                   .weights_min = 1,
                   .weights_max = 1,
                   .attrs = {{.key = "eps", .type = BL_ATTR_F64, .required = true}},
                   .infer = InferRmsNorm});
   out->push_back({.name = "reshape",
+                  .numeric_class = BL_EXACT,
                   .inputs = {{"x"}},
                   .attrs = {{.key = "ne", .type = BL_ATTR_I64, .required = true, .values_max = 3}},
                   .infer = InferReshape});
-  out->push_back({.name = "add", .inputs = {{"a"}, {"b"}}, .infer = InferBinary});
-  out->push_back({.name = "mul", .inputs = {{"a"}, {"b"}}, .infer = InferBinary});
+  out->push_back(
+      {.name = "add", .numeric_class = BL_EXACT, .inputs = {{"a"}, {"b"}}, .infer = InferBinary});
+  out->push_back(
+      {.name = "mul", .numeric_class = BL_EXACT, .inputs = {{"a"}, {"b"}}, .infer = InferBinary});
 }
 
 }  // namespace bloomery::ops

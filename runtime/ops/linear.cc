@@ -16,12 +16,7 @@ class LinearStep : public Step {
       total_n_ += static_cast<int64_t>(m.n);
       kernels::LinearArgs args;
       args.weight = m.weight;
-      if (m.weight.format->activation_group == 0) {
-        args.x = x.f32;
-        args.x_stride = x.stride;
-      } else {
-        args.quantised = x.Quantised(m.weight.format->activation_group);
-      }
+      x.SetInput(*m.weight.format, 0, &args);
       args.bias = m.bias;
       args.y = m.y;
       args.y_stride = m.y_stride;
@@ -143,14 +138,19 @@ std::unique_ptr<Step> MakeQuantise(const Backend& backend, const float* x, size_
 
 void AddLinearOperators(std::vector<graph::OperatorSchema>* out) {
   out->push_back({.name = "linear",
+                  .numeric_class = BL_EXACT,
                   .inputs = {{"x"}},
                   .weights_min = 1,
                   .weights_max = 2 * kMatricesMax,
                   .outputs_max = kMatricesMax,
                   .attrs = {{.key = "biases", .type = BL_ATTR_BOOL}},
                   .infer = InferLinear});
-  out->push_back(
-      {.name = "head", .inputs = {{"x"}}, .weights_min = 1, .weights_max = 1, .infer = InferHead});
+  out->push_back({.name = "head",
+                  .numeric_class = BL_EXACT,
+                  .inputs = {{"x"}},
+                  .weights_min = 1,
+                  .weights_max = 1,
+                  .infer = InferHead});
 }
 
 }  // namespace bloomery::ops

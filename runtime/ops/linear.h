@@ -22,6 +22,17 @@ struct Activations {
   kernels::QuantisedRows Quantised(size_t group) const {
     return group == 256 ? group_256 : group == 32 ? group_32 : kernels::QuantisedRows{};
   }
+  // Sets the input of a kernel's arguments for weights of `format`, from row `first` on.
+  template <class Args>
+  void SetInput(const kernels::FormatTraits& format, size_t first, Args* args) const {
+    if (format.activation_group == 0) {
+      args->x = f32 + first * stride;
+      args->x_stride = stride;
+    } else {
+      args->quantised = Quantised(format.activation_group);
+      args->quantised.data += first * args->quantised.row_bytes;
+    }
+  }
 };
 
 struct Matrix {

@@ -75,6 +75,15 @@ class GroupPicksStep : public Step {
   RowCount rows_;
 };
 
+// One expert's places (picks of its group) and a range of its weight rows.
+struct ExpertPiece {
+  size_t expert = 0;
+  size_t first = 0;
+  size_t places = 0;
+  size_t begin = 0;
+  size_t end = 0;
+};
+
 // Pieces of a step over (active expert, range of weight rows).
 struct ExpertPieces {
   Split columns;
@@ -90,6 +99,13 @@ struct ExpertPieces {
             groups.active_count};
   }
   int32_t tasks() const { return active * columns.pieces(); }
+  ExpertPiece At(const kernels::ExpertGroups& groups, int32_t task) const {
+    const auto expert = static_cast<size_t>(groups.active[task / columns.pieces()]);
+    const int32_t range = task % columns.pieces();
+    const auto first = static_cast<size_t>(groups.offsets[expert]);
+    return {expert, first, static_cast<size_t>(groups.offsets[expert + 1]) - first,
+            static_cast<size_t>(columns.begin(range)), static_cast<size_t>(columns.end(range))};
+  }
 };
 
 class ExpertGateUpStep : public Step {
@@ -104,31 +120,21 @@ class ExpertGateUpStep : public Step {
         threads_(threads) {
     args_.gate = bank.gate;
     args_.up = bank.up;
-    if (bank.gate.format->activation_group == 0) {
-      args_.x = x.f32;
-      args_.x_stride = x.stride;
-    } else {
-      args_.quantised = x.Quantised(bank.gate.format->activation_group);
-    }
+    x.SetInput(*bank.gate.format, 0, &args_);
     args_.h_stride = bank.ff;
   }
 
   int32_t Tasks() const override { return picks_.Get() == 0 ? 0 : Pieces().tasks(); }
 
   bl_status Run(int32_t task, Worker* worker) const override {
-    const ExpertPieces pieces = Pieces();
-    const auto expert = static_cast<size_t>(groups_->active[task / pieces.columns.pieces()]);
-    const int32_t piece = task % pieces.columns.pieces();
-    const auto first = static_cast<size_t>(groups_->offsets[expert]);
+    const ExpertPiece piece = Pieces().At(*groups_, task);
     kernels::ExpertGateUpArgs args = args_;
-    args.gate.data += expert * bank_.gate_expert_bytes;
-    args.up.data += expert * bank_.up_expert_bytes;
-    args.place_rows = groups_->place_rows + first;
-    args.places = static_cast<size_t>(groups_->offsets[expert + 1]) - first;
-    args.h = h_ + first * bank_.ff;
-    worker->weight_bytes_read +=
-        backend_.gate_up(args, static_cast<size_t>(pieces.columns.begin(piece)),
-                         static_cast<size_t>(pieces.columns.end(piece)), worker->scratch);
+    args.gate.data += piece.expert * bank_.gate_expert_bytes;
+    args.up.data += piece.expert * bank_.up_expert_bytes;
+    args.place_rows = groups_->place_rows + piece.first;
+    args.places = piece.places;
+    args.h = h_ + piece.first * bank_.ff;
+    worker->weight_bytes_read += backend_.gate_up(args, piece.begin, piece.end, worker->scratch);
     return BL_OK;
   }
 
@@ -162,26 +168,15 @@ class ExpertDownStep : public Step {
   int32_t Tasks() const override { return picks_.Get() == 0 ? 0 : Pieces().tasks(); }
 
   bl_status Run(int32_t task, Worker* worker) const override {
-    const ExpertPieces pieces = Pieces();
-    const auto expert = static_cast<size_t>(groups_->active[task / pieces.columns.pieces()]);
-    const int32_t piece = task % pieces.columns.pieces();
-    const auto first = static_cast<size_t>(groups_->offsets[expert]);
+    const ExpertPiece piece = Pieces().At(*groups_, task);
     kernels::LinearArgs args;
     args.weight = bank_.down;
-    args.weight.data += expert * bank_.down_expert_bytes;
-    if (bank_.down.format->activation_group == 0) {
-      args.x = h_.f32 + first * h_.stride;
-      args.x_stride = h_.stride;
-    } else {
-      args.quantised = h_.Quantised(bank_.down.format->activation_group);
-      args.quantised.data += first * args.quantised.row_bytes;
-    }
-    args.rows = static_cast<size_t>(groups_->offsets[expert + 1]) - first;
-    args.y = y_ + first * bank_.width;
+    args.weight.data += piece.expert * bank_.down_expert_bytes;
+    h_.SetInput(*bank_.down.format, piece.first, &args);
+    args.rows = piece.places;
+    args.y = y_ + piece.first * bank_.width;
     args.y_stride = bank_.width;
-    worker->weight_bytes_read +=
-        backend_.linear(args, static_cast<size_t>(pieces.columns.begin(piece)),
-                        static_cast<size_t>(pieces.columns.end(piece)), worker->scratch);
+    worker->weight_bytes_read += backend_.linear(args, piece.begin, piece.end, worker->scratch);
     return BL_OK;
   }
 
@@ -315,6 +310,7 @@ std::unique_ptr<Step> MakePickSum(const Backend& backend, const kernels::PickSum
 
 void AddMoeOperators(std::vector<graph::OperatorSchema>* out) {
   out->push_back({.name = "router",
+                  .numeric_class = BL_EXACT,
                   .inputs = {{"x"}},
                   .weights_min = 1,
                   .weights_max = 1,
@@ -326,6 +322,7 @@ void AddMoeOperators(std::vector<graph::OperatorSchema>* out) {
                             {.key = "scale", .type = BL_ATTR_F64}},
                   .infer = InferRouter});
   out->push_back({.name = "routed_experts",
+                  .numeric_class = BL_EXACT,
                   .inputs = {{"x"}, {"ids"}, {"weights"}, {"residual"}},
                   .attrs = {{.key = "bank", .type = BL_ATTR_I64, .required = true}},
                   .infer = InferRoutedExperts});

@@ -82,6 +82,7 @@ std::unique_ptr<Step> MakeRope(const Backend& backend, const kernels::RopeArgs& 
 
 void AddRopeOperators(std::vector<graph::OperatorSchema>* out) {
   out->push_back({.name = "rope",
+                  .numeric_class = BL_EXACT,
                   .inputs = {{"x"}},
                   .attrs = {{.key = "kind", .type = BL_ATTR_STR},
                             {.key = "dims", .type = BL_ATTR_I64},

@@ -64,6 +64,7 @@ std::unique_ptr<Step> MakeSelectRows(const float* x, float* y, size_t width, con
 
 void AddRowOperators(std::vector<graph::OperatorSchema>* out) {
   out->push_back({.name = "select_rows",
+                  .numeric_class = BL_EXACT,
                   .inputs = {{"x"}},
                   .attrs = {{.key = "domain", .type = BL_ATTR_STR}},
                   .infer = InferSelectRows});

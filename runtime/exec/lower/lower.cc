@@ -127,7 +127,14 @@ void Lowering::LowerNode(graph::NodeId id) {
   if (emit == nullptr) {
     throw Error(ErrorKind::kUnsupported, Where() + "this host has no CPU kernel for it");
   }
+  NoteClass(*node.op, node.op->numeric_class);
   (this->*emit)(node);
+}
+
+void Lowering::NoteClass(const graph::OperatorSchema& op, bl_numeric_class numeric_class) {
+  if (numeric_class == BL_EXACT) return;
+  out_.inexact.insert(graph::OperatorName(op) +
+                      (numeric_class == BL_BAND ? " (band)" : " (row-stable)"));
 }
 
 std::string Lowering::Where() const {
@@ -494,6 +501,7 @@ void Lowering::PluginOp(const graph::Node& node) {
                                              std::to_string(node.op->plugin_op->n_kernels) +
                                              " kernels fits these shapes with f32 values");
   }
+  NoteClass(*node.op, shapes.kernel->numeric_class);
   const bl_workspace workspace = ops::PluginWorkspace(*shapes.kernel, shapes);
   const BufferId space = workspace.bytes == 0 ? -1 : NewBuffer(workspace.bytes);
   if (space >= 0) uses.push_back(space);

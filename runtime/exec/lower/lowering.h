@@ -23,6 +23,7 @@ class Lowering {
   static Emitter FindEmitter(std::string_view op);
 
   void LowerNode(graph::NodeId id);
+  void NoteClass(const graph::OperatorSchema& op, bl_numeric_class numeric_class);
   void Embed(const graph::Node& node);
   void RmsNorm(const graph::Node& node);
   void Reshape(const graph::Node& node);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -95,6 +96,7 @@ struct LoweredGraph {
   std::vector<PendingStep> steps;
   std::vector<Buffer> buffers;
   std::vector<ExportedBuffer> exports;
+  std::set<std::string> inexact;  // operators whose kernels here are not exact: "op/1 (band)"
   uint64_t arena_bytes = 0;
   uint64_t scratch_bytes = 0;  // of one worker
 };

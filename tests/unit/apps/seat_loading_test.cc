@@ -65,21 +65,6 @@ TEST(ChatSurface, ThePluginsStopIdsEndAnAnswerAndOneOutsideTheVocabularyIsRefuse
   EXPECT_THAT(refusal.message, HasSubstr("the plugin's stop id 1073741824"));
 }
 
-TEST(InexactOperators, AreNamedByTheirWeakestKernel) {
-  plugin::Description description;
-  const auto add = [&](const char* name, const std::vector<bl_numeric_class>& classes) {
-    plugin::Operator& op = description.operators.emplace_back();
-    op.name = name;
-    op.version = 2;
-    for (const bl_numeric_class c : classes) op.kernels.emplace_back().numeric_class = c;
-  };
-  add("p.exact", {BL_EXACT});
-  add("p.band", {BL_EXACT, BL_BAND, BL_ROW_STABLE});
-  add("p.rows", {BL_ROW_STABLE});
-  EXPECT_THAT(InexactOperators(description),
-              testing::ElementsAre("p.band/2 (band)", "p.rows/2 (row-stable)"));
-}
-
 TEST(ServedModel, HonoursThePluginsChatSurface) {
   serve::ServeSettings settings = Settings();
   settings.context = 64;

@@ -22,6 +22,42 @@ std::vector<std::string> StepNames(const LoweredGraph& lowered) {
   return names;
 }
 
+// The standard operators, with another promise of bits for one of them.
+class OtherPromise : public graph::OperatorSet {
+ public:
+  OtherPromise(std::string_view name, bl_numeric_class numeric_class)
+      : other_(*standard_.Find(name, 1, nullptr)) {
+    other_.numeric_class = numeric_class;
+  }
+  const graph::OperatorSchema* Find(std::string_view name, uint32_t version,
+                                    uint32_t* other_version) const override {
+    return name == other_.name ? &other_ : standard_.Find(name, version, other_version);
+  }
+
+ private:
+  ops::Operators standard_;
+  graph::OperatorSchema other_;
+};
+
+TEST(Lower, AnOperatorOfTheHostIsNamedAsInexactByItsOwnPromiseAndOnlyWhereItRuns) {
+  ToySeat toy;
+  const sdk::Weight norm = toy.Add("norm", {256});
+  const auto build = [&](sdk::Graph& g) {
+    const sdk::Value x = g.Embed(g.Tokens(), toy.table);
+    g.Export("normed", g.RmsNorm(x, norm, 1e-6));
+    g.Export("y", g.Add(x, x));
+  };
+  EXPECT_THAT(toy.Lower(4, build, {"y", "normed"}).inexact, testing::IsEmpty());
+  const OtherPromise band("rms_norm", BL_BAND);
+  toy.operators = &band;
+  EXPECT_THAT(toy.Lower(4, build, {"y", "normed"}).inexact,
+              testing::ElementsAre("rms_norm/1 (band)"));
+  EXPECT_THAT(toy.Lower(4, build, {"y"}).inexact, testing::IsEmpty());
+  const OtherPromise rows("add", BL_ROW_STABLE);
+  toy.operators = &rows;
+  EXPECT_THAT(toy.Lower(4, build, {"y"}).inexact, testing::ElementsAre("add/1 (row-stable)"));
+}
+
 TEST(Lower, OneQuantisationStepServesEveryMatrixOfItsGroup) {
   ToySeat toy;
   const sdk::Weight a = toy.Add("a", {256, 32}, TensorType::kQ4_K);

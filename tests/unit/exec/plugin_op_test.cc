@@ -98,6 +98,17 @@ TEST_F(PluginOp, ItsKernelRunsWithWeightsAttributesRowsAndAZeroedWorkspace) {
   }
 }
 
+TEST_F(PluginOp, TheKernelThatRunsSaysWhetherTheSeatListsItsOperatorAsInexact) {
+  EXPECT_THAT(Load()->inexact_operators(), testing::IsEmpty());
+  std::vector<plugin::Kernel>& kernels = toy_.description.operators.front().kernels;
+  kernels.front().numeric_class = BL_BAND;
+  EXPECT_THAT(Load()->inexact_operators(), testing::ElementsAre("toy.scale/1 (band)"));
+  kernels.insert(kernels.begin(), kernels.front());
+  kernels.front().numeric_class = BL_EXACT;
+  kernels.front().priority = 1;
+  EXPECT_THAT(Load()->inexact_operators(), testing::IsEmpty());
+}
+
 TEST_F(PluginOp, AKernelThatFailsEndsThePassNamingOperatorAndLayer) {
   const std::unique_ptr<Seat> seat = Load();
   const std::vector<PassRow> rows = {{0, 0, 1, true}, {0, 1, 13, true}};

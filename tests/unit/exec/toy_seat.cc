@@ -83,7 +83,8 @@ exec::LoweredGraph ToySeat::Lower(int32_t rows, const Build& build,
                                   std::vector<std::string> wanted) {
   operators_ = std::make_unique<exec::SeatOperators>("toy", description);
   info_ = exec::MakeSeatInfo(description);
-  graph::GraphBuilder builder(operators_->set(), info_, {.rows = rows, .logit_rows = rows});
+  graph::GraphBuilder builder(operators != nullptr ? *operators : operators_->set(), info_,
+                              {.rows = rows, .logit_rows = rows});
   sdk::Graph g(builder.abi());
   build(g);
   return exec::Lower(

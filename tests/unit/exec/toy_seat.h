@@ -44,6 +44,8 @@ class ToySeat {
 
   plugin::Description description;
   sdk::Weight table;
+  // Where set, what Lower builds with, instead of the standard set and the description's operators.
+  const graph::OperatorSet* operators = nullptr;
 
   static float Wave(size_t i);
 

@@ -20,6 +20,25 @@ TEST(Operators, TheStandardSetIsTheOneOfTheSdkHeader) {
                          BL_OP_ROUTED_EXPERTS, BL_OP_SELECT_ROWS, BL_OP_HEAD));
 }
 
+TEST(Operators, EveryStandardOperatorPromisesEqualBits) {
+  for (const graph::OperatorSchema& schema : StandardOperators()) {
+    EXPECT_EQ(schema.numeric_class, BL_EXACT) << schema.name;
+  }
+}
+
+TEST(Operators, APluginsOperatorPromisesWhatItsWeakestKernelKeeps) {
+  bl_kernel kernels[3] = {};
+  bl_op op{};
+  op.name = "p.scale";
+  op.kernels = kernels;
+  for (const bl_numeric_class weakest : {BL_EXACT, BL_ROW_STABLE, BL_BAND}) {
+    kernels[1].numeric_class = weakest;
+    for (op.n_kernels = 0; op.n_kernels <= 3; ++op.n_kernels) {
+      EXPECT_EQ(graph::SchemaOf(op).numeric_class, op.n_kernels > 1 ? weakest : BL_EXACT);
+    }
+  }
+}
+
 TEST(Operators, AnotherVersionIsNamed) {
   const Operators operators;
   uint32_t other = 0;
