@@ -39,6 +39,7 @@ constexpr Route kRoutes[] = {
 
     {"POST", "/v1/chat/completions/control", nullptr, "control of a running completion"},
     {"POST", "/chat/completions/control", nullptr, "control of a running completion"},
+    {"GET", "/", nullptr, "the web page", true},
     {"GET", "/metrics", nullptr, "metrics"},
     {"POST", "/v1/responses", nullptr, "the responses API"},
     {"POST", "/responses", nullptr, "the responses API"},

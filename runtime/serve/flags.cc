@@ -102,7 +102,8 @@ std::vector<std::string> Normalise(const SpellingTable& table,
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (!argument.starts_with("-") || argument == "-") {
-      Refuse(Printable(argument), "unexpected argument; flags begin with a dash");
+      Refuse(Printable(argument),
+             "unexpected argument: flags begin with a dash, and a model is given with -m FILE");
     }
     const size_t equals = argument.starts_with("--") ? argument.find('=') : std::string::npos;
     const std::string name = argument.substr(0, equals);
@@ -243,7 +244,7 @@ void ApplyOne(const Flag& flag, const Given& given, const FlagInput& input, Pars
     Refuse(given.where, e.what());
   }
   const std::string reason(flag.help);
-  if (flag.support == FlagSupport::kRefused) Refuse(given.where, "not supported: " + reason);
+  if (flag.support == FlagSupport::kRefused) Refuse(given.where, "refused: " + reason);
   parsed.warnings.push_back(given.where + ": accepted and ignored: " + reason);
 }
 

@@ -165,7 +165,13 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     }
     if (!error) acceptor->bind(endpoint, error);
     if (!error) acceptor->listen(asio::socket_base::max_listen_connections, error);
-    if (error) throw BindError("cannot listen on " + what + ": " + error.message());
+    if (error) {
+      throw BindError(
+          "cannot listen on " + what + ": " + error.message() +
+          (error == asio::error::address_in_use
+               ? "; another program listens there: stop it, or give another --port or --host"
+               : ""));
+    }
     return acceptor;
   }
 

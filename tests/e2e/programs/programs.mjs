@@ -1,5 +1,5 @@
 // programs.mjs BIN: the programs as users start them: exit codes, the stop signals, the chat in a
-// pipe, the socket before the model is loaded, and a soak of 200 requests.
+// pipe, the README's first request, and a soak of 200 requests.
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -140,7 +140,9 @@ async function serverLife() {
   check(server.child.out.includes('demo'), 'the demo model is said to be one');
   check(/listening on http:\S+\n$/.test(server.child.out), 'the last line has the URL');
   const port = new URL(server.url).port;
-  checkEqual((await run(serve, ['--port', port])).code, 71, 'busy port');
+  const second = await run(serve, ['--port', port]);
+  checkEqual(second.code, 71, 'busy port');
+  check(second.err.includes(`port ${port}`) && second.err.includes('another --port'), `what to do: ${second.err}`);
   checkEqual(await server.stop(), 0, 'orderly stop');
 
   // A stream that does not end by itself is drained for a bounded time after the first signal, and
@@ -193,6 +195,19 @@ async function chat() {
   checkEqual((await run(bloomery, ['chat', '--url', server.url], question)).code, 66, 'no server');
 }
 
+// The README's first request, as it stands there but for the port.
+async function firstRequest() {
+  const readme = readFileSync(join(here, '..', '..', '..', 'README.md'), 'utf8');
+  const section = readme.split('## First request\n')[1];
+  const command = section.split('```')[1].trim();
+  check(command.startsWith('curl ') && command.includes('http://127.0.0.1:8080/'), `a curl: ${command}`);
+  const server = await startServer(serve);
+  const answer = await run('bash', ['-c', command.replace('http://127.0.0.1:8080', server.url)]);
+  checkEqual(answer.code, 0, `curl: ${answer.err}`);
+  check(JSON.parse(answer.out).choices[0].message.content.includes('Tokyo'), `Tokyo: ${answer.out}`);
+  checkEqual(await server.stop(), 0, 'stop');
+}
+
 async function soakOf200() {
   const server = await startServer(serve, ['-np', '4']);
   const soak = spawn(process.execPath, [join(here, '..', 'soak.mjs'), server.url, '200', '8', '3'],
@@ -209,5 +224,6 @@ await fallbacks();
 await serverLife();
 await keyFile();
 await chat();
+await firstRequest();
 await soakOf200();
 console.log('ok');

@@ -126,7 +126,7 @@ TEST(FlagTable, EveryFlagParsesFromTheCommandLineTheEnvironmentAndTheSettingsFil
       if (flag.value != FlagValue::kSwitch) arguments.push_back(value);
       const std::string refusal = Refusal(arguments);
       if (refused) {
-        EXPECT_THAT(refusal, HasSubstr(std::string(name) + ": not supported: "));
+        EXPECT_THAT(refusal, HasSubstr(std::string(name) + ": refused: "));
       } else if (flag.support != FlagSupport::kRefused) {
         EXPECT_EQ(refusal, "") << name;
       }
@@ -198,7 +198,7 @@ TEST(Flags, WhatIsNotHereMaySayThatItIsNotWanted) {
                      "--no-agent", "--no-ui-mcp-proxy", "--reasoning-preserve"})
                   .warnings.empty());
   EXPECT_THAT(Refusal({"--yarn-ext-factor", "1"}), HasSubstr("as the model's file says"));
-  EXPECT_THAT(Refusal({"--agent"}), HasSubstr("--agent: not supported"));
+  EXPECT_THAT(Refusal({"--agent"}), HasSubstr("--agent: refused"));
   EXPECT_THAT(Refusal({"--no-reasoning-preserve"}), HasSubstr("--no-reasoning-preserve: earlier"));
 }
 
@@ -284,7 +284,8 @@ TEST(Flags, PrefixesAreNotGuessed) {
 TEST(Flags, UnknownAndStrayArgumentsAreRefusedByName) {
   EXPECT_THAT(Refusal({"--frobnicate"}), HasSubstr("--frobnicate"));
   EXPECT_THAT(Refusal({"-q"}), HasSubstr("-q"));
-  EXPECT_THAT(Refusal({"model.gguf"}), HasSubstr("model.gguf"));
+  EXPECT_THAT(Refusal({"model.gguf"}), HasSubstr("model.gguf: unexpected argument"));
+  EXPECT_THAT(Refusal({"model.gguf"}), HasSubstr("-m FILE"));
   EXPECT_THAT(Refusal({}, {}, "frobnicate = 1\n"), HasSubstr("serve.ini: frobnicate"));
   EXPECT_THAT(Refusal({}, {}, "[other]\nport = 1\n"), HasSubstr("other.port"));
   EXPECT_THAT(Refusal({}, {}, "port\n"), HasSubstr("serve.ini"));
@@ -357,8 +358,8 @@ TEST(Flags, HintsAreAcceptedWithAWarningAndRestAreRefusedWithAReason) {
   EXPECT_THAT(hints.warnings, ::testing::Contains(HasSubstr("-ngl")));
   EXPECT_TRUE(Parse({"-ngl", "0"}).warnings.empty());
   EXPECT_TRUE(Parse({"-ngl", "auto", "--no-context-shift", "--no-mmproj"}).warnings.empty());
-  EXPECT_THAT(Refusal({"--context-shift"}), HasSubstr("--context-shift: not supported"));
-  EXPECT_THAT(Refusal({"--rpc", "h"}), HasSubstr("--rpc: not supported"));
+  EXPECT_THAT(Refusal({"--context-shift"}), HasSubstr("--context-shift: refused"));
+  EXPECT_THAT(Refusal({"--rpc", "h"}), HasSubstr("--rpc: refused"));
   EXPECT_THAT(Refusal({"--lora", "f"}), HasSubstr("--lora"));
 }
 
