@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Rules about the tree that no compiler checks.
 
-  check_tree.py RULE ROOT     RULE: arrows, architectures, private, size, or selftest
+  check_tree.py RULE ROOT     RULE: arrows, architectures, private, size, pages, or selftest
 
 Each prints one line a violation and exits 1, or says what it looked at and exits 0. `selftest` makes a
 small tree for each rule that breaks it and expects the rule to say so.
@@ -116,7 +116,41 @@ def size(root):
     return bad, f"{total / 2**20:.1f} MiB tracked"
 
 
-RULES = {"arrows": arrows, "architectures": architectures, "private": private, "size": size}
+TEST = re.compile(r"TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)")
+NAMED_TEST = re.compile(r"([A-Z]\w+)\.(\*|[A-Z]\w*)(…?)")
+NAMED_PATH = re.compile(r"(?:tests|runtime|sdk|plugins|kernels-common|docs)/[\w./*-]*")
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+def pages(root):
+    """What a page names is there: tests (`Suite.Name`, `Suite.*`, `Suite.Begin…`), paths, links."""
+    bad, seen = [], 0
+    tests = [pair for path in sources(root, "tests") for pair in TEST.findall(path.read_text(errors="replace"))]
+    for page in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+        fenced = False
+        for n, line in enumerate(page.read_text().splitlines() if page.is_file() else [], 1):
+            fenced ^= line.startswith("```")
+            if fenced:
+                continue
+            where = f"{page.relative_to(root)}:{n}"
+            for word in re.findall(r"`([^`]+)`", line):
+                if m := NAMED_TEST.fullmatch(word):
+                    suite, name, cut = m.groups()
+                    seen += 1
+                    if not any(s == suite and (name in ("*", t) or cut and t.startswith(name)) for s, t in tests):
+                        bad.append(f"{where}: there is no test {word}")
+                if NAMED_PATH.fullmatch(word):
+                    seen += 1
+                    if not any(root.glob(word.rstrip("/"))) and not any(root.glob(word + "*")):
+                        bad.append(f"{where}: there is no {word}")
+            for target in LINK.findall(line):
+                seen += 1
+                if not (page.parent / target).exists():
+                    bad.append(f"{where}: the link {target} leads nowhere")
+    return bad, f"{seen} names and links"
+
+
+RULES = {"arrows": arrows, "architectures": architectures, "private": private, "size": size, "pages": pages}
 
 
 def selftest():
@@ -125,12 +159,15 @@ def selftest():
         "architectures": {"runtime/text/a.cc": '// for qwen3moe\n'},
         "private": {"docs/a.md": "see /work" + "/main\n", "package-lock.json": "https://registry" + ".example.org/a\n"},
         "size": {"big.bin": "x" * (TRACKED_BYTES_MAX + 1)},
+        "pages": {"docs/a.md": "`Toy.Fails…`\n", "tests/a.cc": "TEST(Toy, Works) {}\n"},
     }
     good = {
         "arrows": {"runtime/serve/a.h": '#include "runtime/engine/b.h"\n#include <vector>\n'},
         "architectures": {"runtime/text/a.cc": '// the qwen2 split\n'},
         "private": {"docs/a.md": "nothing to see\n"},
         "size": {"small.bin": "x"},
+        "pages": {"docs/a.md": "`Toy.Wor…` `tests/a.cc` [a](a.md)\n```\n`docs/b.md`\n```\n",
+                  "tests/a.cc": "TEST_F(Toy, Works) {}\n"},
     }
     for rule, check in RULES.items():
         for files, want in ((cases[rule], True), (good[rule], False)):
