@@ -108,6 +108,12 @@ int Converse(ChatBackend& backend, const std::string& system) {
       continue;
     }
     if (line.empty()) continue;
+    // A word with a slash is a command meant; a path or a sentence goes to the model.
+    if (line[0] == '/' && line.find_first_of(" /", 1) == std::string::npos) {
+      std::cerr
+          << "commands: /clear forgets the conversation, /exit leaves (as Ctrl-C and Ctrl-D)\n";
+      continue;
+    }
     messages.push_back({"user", line});
     interrupts.SetAnswering(true);
     std::string answer;

@@ -183,6 +183,8 @@ async function chat() {
   const lines = inProcess.out.trim().split('\n');
   check(lines.length === 2 && lines[0].includes('Tokyo'), `two answers with Tokyo: ${inProcess.out}`);
   checkEqual(lines[0], lines[1], 'a cleared conversation starts anew');
+  const asked = await run(bloomery, ['chat', '--temp', '0'], '/help\n');
+  check(asked.out === '' && asked.err.includes('/clear'), `a command is not asked of the model: ${asked.out}`);
 
   const server = await startServer(serve, ['--temp', '0', '--api-key', 'k']);
   const remote = await run(bloomery, ['chat', '--url', server.url, '--api-key', 'k'], question);
