@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <bloomery/graph.hpp>
 
+#include <limits>
+
 #include "runtime/graph/abi.h"
 #include "runtime/ops/operators.h"
 #include "tests/support/refusal.h"
@@ -125,6 +127,12 @@ TEST_F(Builder, EachMisuseIsRefusedByName) {
   EXPECT_THAT(
       Refused([&](sdk::Graph& g) { raw(g, "rms_norm", 1, sdk::Attrs().F64s("eps", {1.0, 2.0})); }),
       HasSubstr("attribute 'eps' has 2 values, must have 1"));
+  for (const double bad : {0.0, -1e-6, std::numeric_limits<double>::infinity(),
+                           std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_THAT(Refused([&](sdk::Graph& g) { g.RmsNorm(embedded(g), norm_, bad); }),
+                HasSubstr("attribute 'eps' must be a finite number above 0"))
+        << bad;
+  }
   EXPECT_THAT(Refused([&](sdk::Graph& g) { g.RmsNorm(embedded(g), lost_, 1e-6); }),
               HasSubstr("weight 'lost' is optional and not in the file"));
   EXPECT_THAT(Refused([&](sdk::Graph& g) { g.RmsNorm(embedded(g), half_, 1e-6); }),
