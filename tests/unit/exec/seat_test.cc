@@ -69,6 +69,19 @@ TEST(Seat, APassWithoutLogitRowsRuns) {
             ErrorKind::kInternal);
 }
 
+// Where the head would compute more, the room of further rows would no longer be as it was mapped.
+TEST(Seat, TheHeadComputesTheAskedRowsOnly) {
+  ToySeat toy;
+  const std::unique_ptr<Seat> seat = toy.Load(TableSquared(toy), Small());
+  std::vector<PassRow> rows;
+  rows.reserve(20);
+  for (int32_t i = 0; i < 20; ++i) rows.push_back({0, i, 1 + i, i == 11});
+  seat->Run(rows);
+  const std::span<const float> all(seat->Logits(0).data(), 20U * 24U);
+  EXPECT_THAT(all.first(24), testing::Contains(testing::Ne(0.0F)));
+  EXPECT_THAT(all.subspan(24), testing::Each(0.0F));
+}
+
 TEST(Seat, RowsThatBreakTheContractAreRefusedByRow) {
   ToySeat toy;
   const std::unique_ptr<Seat> seat = toy.Load(TableSquared(toy), Small());
