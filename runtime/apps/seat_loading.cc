@@ -2,12 +2,15 @@
 
 #include <bloomery/chat.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <ctime>
 #include <filesystem>
+#include <iostream>
 
+#include "runtime/apps/load_progress.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/utf8.h"
@@ -57,6 +60,18 @@ bl_dtype DtypeOf(serve::PlaneType type) {
       return BL_Q8_0;
   }
   return BL_F16;
+}
+
+memory::WeightSource SourceOf(serve::LoadMode mode) {
+  switch (mode) {
+    case serve::LoadMode::kAuto:
+      return memory::WeightSource::kAuto;
+    case serve::LoadMode::kRead:
+      return memory::WeightSource::kRead;
+    case serve::LoadMode::kMap:
+      return memory::WeightSource::kMap;
+  }
+  return memory::WeightSource::kAuto;
 }
 
 int64_t ArchitectureNumber(const model::Metadata& metadata, const std::string& architecture,
@@ -126,7 +141,7 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   const plugin::Selection selection = plugin::Select(*model_, discovery);
   LOG(INFO) << "plugin " << selection.plugin.name << ' ' << selection.plugin.version << " from "
             << selection.plugin.path;
-  const exec::SeatOptions options = CreateInstance(settings, selection.plugin);
+  exec::SeatOptions options = CreateInstance(settings, selection.plugin);
   const plugin::ChatSurface chat =
       plugin::ReadChatSurface(instance_->Extension(BL_EXT_CHAT_1), selection.plugin.name);
   text::VocabularyData vocabulary = text::ReadVocabulary(model_->metadata());
@@ -138,8 +153,11 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   }
   text_extension_ = std::make_unique<TextExtension>(*tokenizer_, *template_);
   instance_->SetTextExtension(&text_extension_->table());
+  LoadProgress progress(std::cerr, isatty(STDERR_FILENO) != 0);
+  options.progress = [&](uint64_t done, uint64_t total) { progress.Show(done, total); };
   runner_ = exec::LoadSeat(*model_, *instance_, options);
   LOG(INFO) << runner_->plan().Line();
+  LOG(INFO) << runner_->LoadLine();
   engine::EngineOptions engine_options;
   engine_options.batch_rows = settings.batch;
   engine_options.ubatch_rows = options.rows_max;
@@ -189,8 +207,7 @@ exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
   options.v_type = DtypeOf(settings.type_v);
   options.kernels = settings.isa;
   options.host_budget = settings.host_budget_bytes;
-  options.weight_source =
-      settings.map_files ? memory::WeightSource::kMap : memory::WeightSource::kRead;
+  options.weight_source = SourceOf(settings.load_mode);
   return options;
 }
 

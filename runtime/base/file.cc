@@ -9,7 +9,10 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
 
@@ -50,6 +53,17 @@ class MemoryMapping final : public Mapping {
   size_t skip_;    // bytes of the first page before what was asked
 };
 
+// The bytes that one read gave; sets `error` and returns 0 when it failed.
+size_t ReadDescriptor(int fd, uint64_t offset, std::span<std::byte> out, std::error_code& error) {
+  for (;;) {
+    const ssize_t n = pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
+    if (n >= 0) return static_cast<size_t>(n);
+    if (errno == EINTR) continue;
+    error.assign(errno, std::generic_category());
+    return 0;
+  }
+}
+
 class RealFile final : public File {
  public:
   RealFile(std::string path, FileDescriptor fd, uint64_t size)
@@ -70,18 +84,44 @@ class RealFile final : public File {
  protected:
   size_t ReadSome(uint64_t offset, std::span<std::byte> out,
                   std::error_code& error) const override {
-    for (;;) {
-      const ssize_t n = pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
-      if (n >= 0) return static_cast<size_t>(n);
-      if (errno == EINTR) continue;
-      error.assign(errno, std::generic_category());
+    return ReadDescriptor(fd_.get(), offset, out, error);
+  }
+
+  size_t ReadSomeDirect(uint64_t offset, std::span<std::byte> out,
+                        std::error_code& error) const override {
+    // The same file, not whatever the path names by now.
+    std::call_once(direct_once_, [this] {
+      const std::string self = "/proc/self/fd/" + std::to_string(fd_.get());
+      direct_.emplace(open(self.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
+    });
+    if (direct_->get() < 0) {
+      error = std::make_error_code(std::errc::operation_not_supported);
       return 0;
     }
+    return ReadDescriptor(direct_->get(), offset, out, error);
+  }
+
+  bool Cached(uint64_t offset, uint64_t length) const override {
+    // One mapping for all questions, never touched: making one for each would hold up threads that
+    // fault pages in.
+    std::call_once(probe_once_, [this] { probe_ = Map(0, size_); });
+    if (probe_ == nullptr || offset > size_ || length > size_ - offset) return false;
+    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    const uint64_t skip = offset % page;
+    std::vector<unsigned char> pages((skip + length + page - 1) / page);
+    // mincore only looks, but asks for a pointer to bytes that may be written.
+    auto* base = const_cast<std::byte*>(probe_->bytes().data()) + (offset - skip);
+    if (mincore(base, skip + length, pages.data()) != 0) return false;
+    return std::ranges::all_of(pages, [](unsigned char held) { return (held & 1U) != 0; });
   }
 
  private:
   FileDescriptor fd_;
   uint64_t size_;
+  mutable std::once_flag probe_once_;
+  mutable std::unique_ptr<Mapping> probe_;  // of the whole file, to ask what is cached
+  mutable std::once_flag direct_once_;
+  mutable std::optional<FileDescriptor> direct_;  // -1 where direct reads cannot be had
 };
 
 class RealFiles final : public FileSystem {
@@ -158,6 +198,40 @@ void File::ReadAt(uint64_t offset, std::span<std::byte> out) const {
     done += n;
   }
 }
+
+uint64_t File::ReadOnceAt(uint64_t offset, std::span<std::byte> out) const {
+  const auto address = reinterpret_cast<uintptr_t>(out.data());
+  uint64_t done = 0;
+  if (offset % kDirectAlignment == 0 && address % kDirectAlignment == 0 &&
+      out.size() >= kDirectAlignment && !Cached(offset, out.size())) {
+    while (out.size() - done >= kDirectAlignment && done % kDirectAlignment == 0) {
+      const uint64_t whole = (out.size() - done) / kDirectAlignment * kDirectAlignment;
+      std::error_code error;
+      const size_t n = ReadSomeDirect(offset + done, out.subspan(done, whole), error);
+      // A file system may refuse direct reads as a whole, or only this one's alignment.
+      if (error == std::errc::operation_not_supported || error == std::errc::invalid_argument) {
+        break;
+      }
+      if (error) {
+        throw Error(ErrorKind::kNoInput, "'" + path_ + "': reading " + std::to_string(whole) +
+                                             " bytes at byte " + std::to_string(offset + done) +
+                                             " past the page cache: " + error.message());
+      }
+      if (n == 0) break;  // the file's end: ReadAt says what is missing
+      done += n;
+    }
+  }
+  if (done < out.size()) ReadAt(offset + done, out.subspan(done));
+  return done;
+}
+
+size_t File::ReadSomeDirect(uint64_t /*offset*/, std::span<std::byte> /*out*/,
+                            std::error_code& error) const {
+  error = std::make_error_code(std::errc::operation_not_supported);
+  return 0;
+}
+
+bool File::Cached(uint64_t /*offset*/, uint64_t /*length*/) const { return false; }
 
 const FileSystem& RealFileSystem() {
   static const RealFiles files;

@@ -1,7 +1,8 @@
 // Files behind an interface, so that tests can make them fail, tear and delay. A FileSystem opens
 // read-only Files; a File gives exact positioned reads and, where it can, read-only mappings.
-// Files are immutable handles: any thread may read at any time. Nothing here writes, caches or
-// retries beyond completing short reads.
+// Files are immutable handles: any thread may read at any time. Bytes that are wanted once can come
+// past the system's page cache. Nothing here writes, caches or retries beyond completing short
+// reads.
 //
 //   auto file = RealFileSystem().Open("model.gguf");
 //   file->ReadAt(0, std::as_writable_bytes(std::span(header)));
@@ -38,6 +39,13 @@ class File {
   // Throws Error(kNoInput) naming path, offset and count on a failed read and at the file's end.
   void ReadAt(uint64_t offset, std::span<std::byte> out) const;
 
+  // Like ReadAt, for bytes that nobody reads a second time: what the page cache holds is copied
+  // from it, the rest comes past it, from the device into `out`, where the file system can do that
+  // and offset and address are multiples of kDirectAlignment; else through the cache. Returns the
+  // bytes that came past it.
+  uint64_t ReadOnceAt(uint64_t offset, std::span<std::byte> out) const;
+  static constexpr uint64_t kDirectAlignment = 4096;  // covers every sector size in use
+
   // Maps [offset, offset + length), which must lie inside the file and not be empty; any offset
   // is fine. Returns null where this file cannot be mapped: read instead.
   virtual std::unique_ptr<Mapping> Map(uint64_t offset, uint64_t length) const = 0;
@@ -50,10 +58,22 @@ class File {
   virtual size_t ReadSome(uint64_t offset, std::span<std::byte> out,
                           std::error_code& error) const = 0;
 
+  // One read past the page cache; offset, address and length are multiples of kDirectAlignment. As
+  // ReadSome, and the error operation_not_supported where this file has no such reads.
+  virtual size_t ReadSomeDirect(uint64_t offset, std::span<std::byte> out,
+                                std::error_code& error) const;
+
+  // True when the page cache is known to hold all of [offset, offset + length).
+  virtual bool Cached(uint64_t offset, uint64_t length) const;
+
   // Lets a wrapping File forward to another File's ReadSome.
   static size_t ReadSomeOf(const File& file, uint64_t offset, std::span<std::byte> out,
                            std::error_code& error) {
     return file.ReadSome(offset, out, error);
+  }
+  static size_t ReadSomeDirectOf(const File& file, uint64_t offset, std::span<std::byte> out,
+                                 std::error_code& error) {
+    return file.ReadSomeDirect(offset, out, error);
   }
 
  private:

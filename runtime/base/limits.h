@@ -17,6 +17,9 @@ inline constexpr size_t kSafetensorsNodesMax =
     16u << 20;  // a tensor's entry has about a dozen: over a million tensors
 inline constexpr uint64_t kCheckedTensorBytesMax =
     16u << 20;  // F32 tensors up to this are checked for NaN at load: the largest routers take 10
+inline constexpr int kLoadReadsMax = 16;  // in flight: where NVMe drives reach their best rate
+inline constexpr uint64_t kLoadReadBytes =
+    2ull << 20;  // of one read: one huge page, so that no two threads wait for one to be cleared
 
 // Plugins.
 inline constexpr size_t kManifestBytesMax = 64u << 10;

@@ -6,6 +6,7 @@
 #include "kernels-common/cpu/fp_environment.h"
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
+#include "runtime/base/log.h"
 #include "runtime/exec/lower/lower.h"
 #include "runtime/graph/abi.h"
 #include "runtime/graph/builder.h"
@@ -118,16 +119,30 @@ Seat::Seat(const model::ModelFile& model, const SeatSource& source, const SeatOp
       tensors_(TensorsOf(description_)),
       plane_specs_(PlanesOf(description_)),
       plan_(options.host_budget, options.host_budget == 0 ? options.available() : std::nullopt),
+      weight_source_(options.weight_source),
       inputs_(limits_.rows_max) {
   const int32_t threads = ThreadsOf(options);
   PrepareKernels(description_);
   std::vector<LoweredGraph> lowered = LowerAll(source, options);
-  Plan(model, lowered, options.weight_source, threads);
+  for (const LoweredGraph& graph : lowered) {
+    arena_bytes_ = std::max(arena_bytes_, graph.arena_bytes);
+    scratch_bytes_ = std::max(scratch_bytes_, graph.scratch_bytes);
+  }
+  const uint64_t weight_bytes = memory::WeightStore::Bytes(model, tensors_);
+  if (weight_source_ == memory::WeightSource::kAuto) {
+    memory::HostPlan read = plan_;
+    Plan(weight_bytes, memory::WeightSource::kRead, threads, read);
+    weight_source_ = read.Fits() ? memory::WeightSource::kRead : memory::WeightSource::kMap;
+    if (!read.Fits()) {
+      LOG(WARNING) << read.Line() << ": it does not fit; weights are mapped from the file instead";
+    }
+  }
+  Plan(weight_bytes, weight_source_, threads, plan_);
   plan_.Check();
   for (LoweredGraph& graph : lowered) inexact_.merge(graph.inexact);
 
-  weights_ = std::make_unique<memory::WeightStore>(model, tensors_, options.weight_source,
-                                                   options.progress);
+  weights_ =
+      std::make_unique<memory::WeightStore>(model, tensors_, weight_source_, options.progress);
   memory::CheckFinite(model, tensors_, *weights_);
   planes_ = std::make_unique<memory::PlaneStore>(plane_specs_, limits_.slots, limits_.slot_context);
   arena_ = memory::HostBuffer(arena_bytes_, "buffers of a pass");
@@ -189,17 +204,12 @@ std::vector<LoweredGraph> Seat::LowerAll(const SeatSource& source,
   return lowered;
 }
 
-void Seat::Plan(const model::ModelFile& model, const std::vector<LoweredGraph>& lowered,
-                memory::WeightSource source, int32_t threads) {
-  for (const LoweredGraph& graph : lowered) {
-    arena_bytes_ = std::max(arena_bytes_, graph.arena_bytes);
-    scratch_bytes_ = std::max(scratch_bytes_, graph.scratch_bytes);
-  }
-  const uint64_t weights = memory::WeightStore::Bytes(model, tensors_);
+void Seat::Plan(uint64_t weight_bytes, memory::WeightSource source, int32_t threads,
+                memory::HostPlan& plan) const {
   if (source == memory::WeightSource::kMap) {
-    plan_.AddMapped("weights", weights);
+    plan.AddMapped("weights", weight_bytes);
   } else {
-    plan_.Add("weights", weights);
+    plan.Add("weights", weight_bytes);
   }
   for (const bl_plane_class plane_class : {BL_CLASS_K, BL_CLASS_V, BL_CLASS_LATENT, BL_CLASS_INDEX,
                                            BL_CLASS_RAW, BL_CLASS_RECURRENT, BL_CLASS_TAP}) {
@@ -208,13 +218,13 @@ void Seat::Plan(const model::ModelFile& model, const std::vector<LoweredGraph>& 
       if (plane.plane_class != plane_class) continue;
       bytes += memory::PlaneStore::Bytes(plane, limits_.slots, limits_.slot_context);
     }
-    if (bytes > 0) plan_.Add(PlaneTypeName(plane_class), bytes);
+    if (bytes > 0) plan.Add(PlaneTypeName(plane_class), bytes);
   }
-  plan_.Add("pass buffers", arena_bytes_);
-  plan_.Add("logits", static_cast<uint64_t>(limits_.rows_max) *
-                          static_cast<uint64_t>(limits_.vocabulary) * sizeof(float));
-  plan_.Add("scratch of " + std::to_string(threads) + (threads == 1 ? " thread" : " threads"),
-            scratch_bytes_ * static_cast<uint64_t>(threads));
+  plan.Add("pass buffers", arena_bytes_);
+  plan.Add("logits", static_cast<uint64_t>(limits_.rows_max) *
+                         static_cast<uint64_t>(limits_.vocabulary) * sizeof(float));
+  plan.Add("scratch of " + std::to_string(threads) + (threads == 1 ? " thread" : " threads"),
+           scratch_bytes_ * static_cast<uint64_t>(threads));
 }
 
 void Seat::CheckRows(std::span<const PassRow> rows) const {

@@ -112,13 +112,18 @@ class Seat : public PassRunner {
   const memory::HostPlan& plan() const { return plan_; }
   // Operators of the programs whose kernels do not keep every promise of bits: "op/1 (band)".
   const std::set<std::string>& inexact_operators() const { return inexact_; }
+  // kRead or kMap: what kAuto came to.
+  memory::WeightSource weight_source() const { return weight_source_; }
+  // How the weights were loaded, for the log.
+  std::string LoadLine() const { return weights_->Line(); }
   std::string_view kernels() const { return backend_->name; }
   int32_t threads() const { return pool_->threads(); }
 
  private:
   std::vector<LoweredGraph> LowerAll(const SeatSource& source, const SeatOptions& options) const;
-  void Plan(const model::ModelFile& model, const std::vector<LoweredGraph>& lowered,
-            memory::WeightSource source, int32_t threads);
+  // Adds the terms to `plan`.
+  void Plan(uint64_t weight_bytes, memory::WeightSource source, int32_t threads,
+            memory::HostPlan& plan) const;
   void CheckRows(std::span<const PassRow> rows) const;
   [[noreturn]] void Fail(const ProgramStep& step, const StepFailure& failure,
                          std::span<const PassRow> rows) const;
@@ -135,6 +140,7 @@ class Seat : public PassRunner {
   uint64_t arena_bytes_ = 0;
   uint64_t scratch_bytes_ = 0;  // of one worker
   memory::HostPlan plan_;
+  memory::WeightSource weight_source_;
   std::unique_ptr<memory::WeightStore> weights_;
   std::unique_ptr<memory::PlaneStore> planes_;
   memory::HostBuffer arena_;

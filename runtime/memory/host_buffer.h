@@ -1,9 +1,11 @@
 // Anonymous host memory of its own mapping: page aligned, zero at first, committed page by page as
-// it is touched, so that a generous capacity costs only what is used. Move only.
+// it is touched, so that a generous capacity costs only what is used. Large ones start on a huge
+// page and ask for such pages, which spare page walks when weights are streamed. Move only.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -23,6 +25,9 @@ class HostBuffer {
   std::byte* data() const { return data_; }
   uint64_t size() const { return bytes_; }
   std::span<std::byte> bytes() const { return {data_, bytes_}; }
+
+  // Bytes that lie on huge pages now, as the system tells; nullopt where it does not.
+  std::optional<uint64_t> HugeBytes() const;
 
  private:
   std::byte* data_ = nullptr;

@@ -22,10 +22,14 @@ uint64_t HostPlan::total() const {
   return sum;
 }
 
+bool HostPlan::Fits() const {
+  if (budget_ == 0 && !available_) return true;
+  return total() <= (budget_ == 0 ? available_->bytes : budget_);
+}
+
 void HostPlan::Check() const {
+  if (Fits()) return;
   const bool own = budget_ == 0;
-  if (own && !available_) return;
-  if (total() <= (own ? available_->bytes : budget_)) return;
   throw Error(ErrorKind::kNoMemory,
               Line() +
                   ": it does not fit; choose fewer slots, a smaller context or ubatch, a "

@@ -30,6 +30,8 @@ class HostPlan {
   const std::vector<PlanTerm>& terms() const { return terms_; }
   uint64_t total() const;
 
+  // Whether the total is within the limit.
+  bool Fits() const;
   // Throws Error(kNoMemory) with the line when the total is above the limit.
   void Check() const;
 

@@ -207,13 +207,17 @@ constexpr Flag kFlags[] = {
              "file are not counted.",
      .apply = BLOOMERY_SET(s.host_budget_bytes = BytesOf(i.text))},
     {.group = "Model", .names = "--mmap", .negative = "--no-mmap", .env = "LLAMA_ARG_MMAP",
-     .value = kSwitch, .fallback = "on", .help = "Map the model's file where that saves a copy.",
-     .apply = BLOOMERY_SET(s.map_files = i.on)},
+     .value = kSwitch, .fallback = "as --load-mode says",
+     .help = "Map the model's file, or read it into memory of the process.",
+     .apply = BLOOMERY_SET(s.load_mode = i.on ? LoadMode::kMap : LoadMode::kRead)},
     {.group = "Model", .names = "-lm --load-mode", .env = "LLAMA_ARG_LOAD_MODE", .value = kChoice,
      .metavar = "MODE", .fallback = "auto", .choices = "auto|none|mmap|mlock|mmap+mlock|dio",
-     .help = "How weights are read: auto and mmap map the file, none and dio read it; locking is "
-             "left to the system.",
-     .apply = BLOOMERY_SET(s.map_files = i.text != "none" && i.text != "dio")},
+     .help = "How weights get into memory: none and dio read them, past the page cache where the "
+             "file system allows it; mmap maps the file; auto reads where the plan fits into memory "
+             "and maps otherwise. Locking is left to the system.",
+     .apply = BLOOMERY_SET(s.load_mode = i.text == "auto"                    ? LoadMode::kAuto
+                                         : i.text == "none" || i.text == "dio" ? LoadMode::kRead
+                                                                               : LoadMode::kMap)},
     {.group = "Model", .names = "--mlock", .env = "LLAMA_ARG_MLOCK", .value = kSwitch,
      .support = kIgnored, .help = kHintOnly},
     {.group = "Model", .names = "-lzm --lazy-mode", .env = "LLAMA_ARG_LAZY_MODE", .value = kText,

@@ -14,6 +14,7 @@ namespace bloomery::serve {
 
 enum class PlaneType { kF32, kF16, kQ8_0 };
 enum class Thinking { kAuto, kOn, kOff };
+enum class LoadMode { kAuto, kRead, kMap };  // kAuto: read where the plan fits, else map
 
 struct ServeSettings {
   // Model and where it runs.
@@ -22,7 +23,7 @@ struct ServeSettings {
   std::vector<std::string> tags;
   std::vector<std::string> plugin_dirs;
   std::string isa = "auto";  // exec::kKernelChoices
-  bool map_files = true;
+  LoadMode load_mode = LoadMode::kAuto;
   uint64_t host_budget_bytes = 0;  // 0: what the machine has available
   int threads = 0;                 // 0: one a core
 

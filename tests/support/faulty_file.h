@@ -1,9 +1,10 @@
 // Files that misbehave on request, for tests of what reads them: a FaultyFileSystem wraps another
-// one and gives out Files whose n-th read fails, tears, ends early or is delayed. Single-threaded
-// unless the hook says otherwise. Mappings are refused, so that every byte goes through a read.
+// one and gives out Files whose n-th read fails, tears, ends early or is delayed. Any thread may
+// read. Mappings are refused, so that every byte goes through a read.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <span>
@@ -42,7 +43,8 @@ class FaultyFile final : public File {
  protected:
   size_t ReadSome(uint64_t offset, std::span<std::byte> out,
                   std::error_code& error) const override {
-    const int read = plan_->reads++;
+    // Files are read by several threads at a time.
+    const int read = std::atomic_ref(plan_->reads).fetch_add(1);
     const bool hit = plan_->nth == -1 || plan_->nth == read;
     const Fault fault = hit ? plan_->fault : Fault::kNone;
     if (fault == Fault::kFail) {

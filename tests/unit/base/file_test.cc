@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <array>
 #include <fstream>
 #include <numeric>
+#include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "tests/support/faulty_file.h"
@@ -49,6 +53,109 @@ TEST_F(FileTest, ReadsAnyRange) {
   EXPECT_EQ(Read(*file, 0, 10'000), content_);
   EXPECT_EQ(Read(*file, 4'097, 13), content_.substr(4'097, 13));
   EXPECT_EQ(Read(*file, 10'000, 0), "");
+}
+
+// A File that answers direct reads by a plan and counts both kinds.
+class DirectFile final : public File {
+ public:
+  explicit DirectFile(std::shared_ptr<const File> file) : File(file->path()), file_(file) {}
+  uint64_t size() const override { return file_->size(); }
+  std::unique_ptr<Mapping> Map(uint64_t, uint64_t) const override { return nullptr; }
+
+  std::error_code direct_error;
+  size_t direct_most = SIZE_MAX;  // bytes of one direct read
+  bool cached = false;
+  mutable int direct_reads = 0;
+  mutable int reads = 0;
+
+ protected:
+  size_t ReadSome(uint64_t offset, std::span<std::byte> out,
+                  std::error_code& error) const override {
+    ++reads;
+    return ReadSomeOf(*file_, offset, out, error);
+  }
+  size_t ReadSomeDirect(uint64_t offset, std::span<std::byte> out,
+                        std::error_code& error) const override {
+    ++direct_reads;
+    EXPECT_EQ(offset % kDirectAlignment, 0U);
+    EXPECT_EQ(out.size() % kDirectAlignment, 0U);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(out.data()) % kDirectAlignment, 0U);
+    error = direct_error;
+    if (error) return 0;
+    return ReadSomeOf(*file_, offset, out.first(std::min(out.size(), direct_most)), error);
+  }
+  bool Cached(uint64_t, uint64_t) const override { return cached; }
+
+ private:
+  std::shared_ptr<const File> file_;
+};
+
+class ReadOnceTest : public FileTest {
+ protected:
+  // Bytes [offset, offset + bytes) into memory `skew` bytes behind a page.
+  std::string ReadOnce(const File& file, uint64_t offset, size_t bytes, size_t skew = 0) {
+    const auto place = std::span(page_).subspan(skew, bytes);
+    std::ranges::fill(place, std::byte{0xEE});
+    direct_bytes_ = file.ReadOnceAt(offset, place);
+    return {reinterpret_cast<const char*>(place.data()), place.size()};
+  }
+
+  uint64_t direct_bytes_ = 0;
+
+ private:
+  alignas(4096) std::array<std::byte, 16'384> page_;
+};
+
+TEST_F(ReadOnceTest, WholePagesComeDirectlyAndTheTailThroughTheCache) {
+  const DirectFile file(RealFileSystem().Open(path_));
+  EXPECT_EQ(ReadOnce(file, 4'096, 5'904), content_.substr(4'096));
+  EXPECT_EQ(direct_bytes_, 4'096U);
+  EXPECT_EQ(file.direct_reads, 1);
+  EXPECT_EQ(file.reads, 1);
+}
+
+TEST_F(ReadOnceTest, WhatIsCachedOrNotAlignedIsNotReadDirectly) {
+  DirectFile file(RealFileSystem().Open(path_));
+  EXPECT_EQ(ReadOnce(file, 1, 8'192), content_.substr(1, 8'192));
+  EXPECT_EQ(ReadOnce(file, 4'096, 4'096, 64), content_.substr(4'096, 4'096));
+  EXPECT_EQ(ReadOnce(file, 0, 4'095), content_.substr(0, 4'095));
+  file.cached = true;
+  EXPECT_EQ(ReadOnce(file, 0, 8'192), content_.substr(0, 8'192));
+  EXPECT_EQ(file.direct_reads, 0);
+}
+
+TEST_F(ReadOnceTest, AFileSystemWithoutDirectReadsIsReadThroughTheCache) {
+  for (const auto reason : {std::errc::operation_not_supported, std::errc::invalid_argument}) {
+    DirectFile file(RealFileSystem().Open(path_));
+    file.direct_error = std::make_error_code(reason);
+    EXPECT_EQ(ReadOnce(file, 0, 8'192), content_.substr(0, 8'192));
+    EXPECT_EQ(direct_bytes_, 0U);
+  }
+}
+
+TEST_F(ReadOnceTest, ShortDirectReadsAreCompleted) {
+  for (const size_t most : {size_t{4'096}, size_t{512}}) {
+    DirectFile file(RealFileSystem().Open(path_));
+    file.direct_most = most;
+    EXPECT_EQ(ReadOnce(file, 0, 8'192), content_.substr(0, 8'192));
+  }
+}
+
+TEST_F(ReadOnceTest, AFailedDirectReadIsRefusedWithPathAndOffset) {
+  DirectFile file(RealFileSystem().Open(path_));
+  file.direct_error = std::make_error_code(std::errc::io_error);
+  const Refusal refusal = RefusalOf([&] { ReadOnce(file, 4'096, 4'096); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoInput);
+  EXPECT_THAT(refusal.message, AllOf(HasSubstr(path_), HasSubstr("at byte 4096")));
+}
+
+TEST_F(ReadOnceTest, RealFilesGiveTheSameBytesAndRefuseTheirEnd) {
+  const auto file = RealFileSystem().Open(path_);
+  EXPECT_EQ(ReadOnce(*file, 0, 10'000), content_);
+  EXPECT_EQ(ReadOnce(*file, 8'192, 1'808), content_.substr(8'192));
+  const Refusal refusal = RefusalOf([&] { ReadOnce(*file, 8'192, 4'096); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoInput);
+  EXPECT_THAT(refusal.message, HasSubstr("the file ends there"));
 }
 
 TEST_F(FileTest, MappingAtAnyOffsetEqualsReading) {

@@ -211,6 +211,25 @@ TEST(Seat, WithoutABudgetWhatTheMachineHasIsTheLimit) {
   toy.Load(TableSquared(toy), options);
 }
 
+TEST(Seat, AutoReadsWeightsWhereThePlanFitsAndMapsThemWhereItDoesNot) {
+  ToySeat toy;
+  SeatOptions options = Small();
+  const uint64_t total = toy.Load(TableSquared(toy), options)->plan().total();
+  options.weight_source = memory::WeightSource::kAuto;
+  options.host_budget = total;
+  auto seat = toy.Load(TableSquared(toy), options);
+  EXPECT_EQ(seat->weight_source(), memory::WeightSource::kRead);
+  EXPECT_EQ(seat->plan().total(), total);
+  options.host_budget = total - 1;
+  seat = toy.Load(TableSquared(toy), options);
+  EXPECT_EQ(seat->weight_source(), memory::WeightSource::kMap);
+  EXPECT_THAT(seat->plan().Line(), HasSubstr("mapped"));
+  EXPECT_THAT(seat->LoadLine(), HasSubstr("mapped"));
+  options.host_budget = 1;  // what is left without the weights does not fit, either
+  EXPECT_EQ(test::RefusalOf([&] { toy.Load(TableSquared(toy), options); }).kind,
+            ErrorKind::kNoMemory);
+}
+
 TEST(Seat, AGraphThatThePluginRefusesOrMisshapesIsReportedWithTheBuildersReason) {
   ToySeat toy;
   EXPECT_THAT(test::RefusalOf([&] {
