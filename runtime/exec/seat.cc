@@ -349,6 +349,7 @@ SeatCounters Seat::counters() const {
   counters.weight_bytes_read = counts.weight_bytes_read;
   counters.experts_picked = counts.experts_picked;
   counters.expert_bytes = counts.expert_bytes;
+  counters.wait_seconds = counts.wait_seconds;
   return counters;
 }
 

@@ -68,6 +68,7 @@ struct SeatCounters {
   uint64_t weight_bytes_read = 0;  // as the kernels count them
   uint64_t experts_picked = 0;     // distinct ones, over all banks and passes
   uint64_t expert_bytes = 0;       // what reading each of those once takes
+  double wait_seconds = 0;         // of the passes' thread, for others at the ends of steps
 };
 
 // An observed value after a pass: live rows of `width` values.

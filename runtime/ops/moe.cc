@@ -9,6 +9,12 @@
 namespace bloomery::ops {
 namespace {
 
+constexpr auto kTile = static_cast<int64_t>(kernels::kLinearTileRows);
+// Rows from which an expert's time grows with them: up to here it is the reading of its weights.
+constexpr int64_t kReadBoundRows = 4;
+// Equal pieces a thread: half a piece is what a thread waits for at the end of the step.
+constexpr int64_t kExpertPiecesPerThread = 8;
+
 class RouteStep : public Step {
  public:
   RouteStep(const Backend& backend, const kernels::RouterArgs& args, RowCount rows, int32_t threads)
@@ -41,13 +47,14 @@ class RouteStep : public Step {
 class GroupPicksStep : public Step {
  public:
   GroupPicksStep(const int32_t* ids, size_t used, size_t experts, uint64_t expert_bytes,
-                 Groups groups, RowCount rows)
+                 Groups groups, RowCount rows, int32_t threads)
       : ids_(ids),
         used_(used),
         experts_(experts),
         expert_bytes_(expert_bytes),
         groups_(std::move(groups)),
-        rows_(rows) {}
+        rows_(rows),
+        threads_(threads) {}
 
   int32_t Tasks() const override { return rows_.Get() > 0 ? 1 : 0; }
 
@@ -60,6 +67,8 @@ class GroupPicksStep : public Step {
       }
     }
     kernels::cpu::GroupPicks(ids_, rows, used_, experts_, groups_.get());
+    CutExperts(*groups_, threads_, &groups_->gate_up);
+    CutExperts(*groups_, threads_, &groups_->down);
     const auto active = static_cast<uint64_t>(groups_->active_count);
     worker->experts_picked += active;
     worker->expert_bytes += active * expert_bytes_;
@@ -73,61 +82,49 @@ class GroupPicksStep : public Step {
   uint64_t expert_bytes_;
   Groups groups_;
   RowCount rows_;
+  int32_t threads_;
 };
 
-// One expert's places (picks of its group) and a range of its weight rows.
+// A piece of a step over the active experts: one's places (picks of its group) and a range of its
+// weight rows.
 struct ExpertPiece {
   size_t expert = 0;
   size_t first = 0;
   size_t places = 0;
   size_t begin = 0;
   size_t end = 0;
-};
 
-// Pieces of a step over (active expert, range of weight rows).
-struct ExpertPieces {
-  Split columns;
-  int32_t active = 0;
-
-  static ExpertPieces Of(const kernels::ExpertGroups& groups, int64_t picks, int64_t n, int64_t k,
-                         int32_t threads) {
-    const int64_t active = std::max<int64_t>(1, groups.active_count);
-    const int64_t places = std::max<int64_t>(1, picks / active);
-    const int64_t a_bank = std::max<int64_t>(1, threads * kPiecesPerThread * 2 / active);
-    return {Split::Of(n, static_cast<int64_t>(kernels::kLinearTileRows),
-                      kTaskWorkMin / (k * places), a_bank),
-            groups.active_count};
-  }
-  int32_t tasks() const { return active * columns.pieces(); }
-  ExpertPiece At(const kernels::ExpertGroups& groups, int32_t task) const {
-    const auto expert = static_cast<size_t>(groups.active[task / columns.pieces()]);
-    const int32_t range = task % columns.pieces();
+  static ExpertPiece Of(const PickGroups& groups, const ExpertCut& cut, int32_t task) {
+    const int32_t* pieces = cut.first;
+    const auto at = std::upper_bound(pieces, pieces + groups.active_count + 1, task) - pieces - 1;
+    const auto expert = static_cast<size_t>(groups.active[at]);
     const auto first = static_cast<size_t>(groups.offsets[expert]);
-    return {expert, first, static_cast<size_t>(groups.offsets[expert + 1]) - first,
-            static_cast<size_t>(columns.begin(range)), static_cast<size_t>(columns.end(range))};
+    const int64_t begin = int64_t{task - pieces[at]} * cut.per_piece[at];
+    return {.expert = expert,
+            .first = first,
+            .places = static_cast<size_t>(groups.offsets[expert + 1]) - first,
+            .begin = static_cast<size_t>(begin),
+            .end = static_cast<size_t>(std::min<int64_t>(begin + cut.per_piece[at], cut.n))};
   }
 };
 
 class ExpertGateUpStep : public Step {
  public:
   ExpertGateUpStep(const Backend& backend, const BankRows& bank, Groups groups,
-                   const Activations& x, float* h, RowCount picks, int32_t threads)
-      : backend_(backend),
-        bank_(bank),
-        groups_(std::move(groups)),
-        h_(h),
-        picks_(picks),
-        threads_(threads) {
+                   const Activations& x, float* h, RowCount picks)
+      : backend_(backend), bank_(bank), groups_(std::move(groups)), h_(h), picks_(picks) {
     args_.gate = bank.gate;
     args_.up = bank.up;
     x.SetInput(*bank.gate.format, 0, &args_);
     args_.h_stride = bank.ff;
   }
 
-  int32_t Tasks() const override { return picks_.Get() == 0 ? 0 : Pieces().tasks(); }
+  int32_t Tasks() const override {
+    return picks_.Get() == 0 ? 0 : groups_->gate_up.first[groups_->active_count];
+  }
 
   bl_status Run(int32_t task, Worker* worker) const override {
-    const ExpertPiece piece = Pieces().At(*groups_, task);
+    const ExpertPiece piece = ExpertPiece::Of(*groups_, groups_->gate_up, task);
     kernels::ExpertGateUpArgs args = args_;
     args.gate.data += piece.expert * bank_.gate_expert_bytes;
     args.up.data += piece.expert * bank_.up_expert_bytes;
@@ -139,36 +136,26 @@ class ExpertGateUpStep : public Step {
   }
 
  private:
-  ExpertPieces Pieces() const {
-    return ExpertPieces::Of(*groups_, picks_.Get(), static_cast<int64_t>(bank_.ff),
-                            2 * static_cast<int64_t>(bank_.width), threads_);
-  }
-
   const Backend& backend_;
   BankRows bank_;
   Groups groups_;
   kernels::ExpertGateUpArgs args_;
   float* h_;
   RowCount picks_;
-  int32_t threads_;
 };
 
 class ExpertDownStep : public Step {
  public:
   ExpertDownStep(const Backend& backend, const BankRows& bank, Groups groups, const Activations& h,
-                 float* y, RowCount picks, int32_t threads)
-      : backend_(backend),
-        bank_(bank),
-        groups_(std::move(groups)),
-        h_(h),
-        y_(y),
-        picks_(picks),
-        threads_(threads) {}
+                 float* y, RowCount picks)
+      : backend_(backend), bank_(bank), groups_(std::move(groups)), h_(h), y_(y), picks_(picks) {}
 
-  int32_t Tasks() const override { return picks_.Get() == 0 ? 0 : Pieces().tasks(); }
+  int32_t Tasks() const override {
+    return picks_.Get() == 0 ? 0 : groups_->down.first[groups_->active_count];
+  }
 
   bl_status Run(int32_t task, Worker* worker) const override {
-    const ExpertPiece piece = Pieces().At(*groups_, task);
+    const ExpertPiece piece = ExpertPiece::Of(*groups_, groups_->down, task);
     kernels::LinearArgs args;
     args.weight = bank_.down;
     args.weight.data += piece.expert * bank_.down_expert_bytes;
@@ -181,18 +168,12 @@ class ExpertDownStep : public Step {
   }
 
  private:
-  ExpertPieces Pieces() const {
-    return ExpertPieces::Of(*groups_, picks_.Get(), static_cast<int64_t>(bank_.width),
-                            static_cast<int64_t>(bank_.ff), threads_);
-  }
-
   const Backend& backend_;
   BankRows bank_;
   Groups groups_;
   Activations h_;
   float* y_;
   RowCount picks_;
-  int32_t threads_;
 };
 
 class PickSumStep : public Step {
@@ -280,27 +261,47 @@ void InferRoutedExperts(const graph::OperatorSchema& op, const graph::InferCall&
 
 }  // namespace
 
+void CutExperts(const kernels::ExpertGroups& groups, int32_t threads, ExpertCut* cut) {
+  const auto rows_of = [&](int32_t at) -> int64_t {
+    const int32_t expert = groups.active[at];
+    return groups.offsets[expert + 1] - groups.offsets[expert];
+  };
+  const auto work_of = [&](int32_t at) { return std::max(rows_of(at), kReadBoundRows) * cut->k; };
+  int64_t total = 0;
+  for (int32_t i = 0; i < groups.active_count; ++i) total += work_of(i) * cut->n;
+  const int64_t piece = total / (int64_t{threads} * kExpertPiecesPerThread);
+  cut->first[0] = 0;
+  for (int32_t i = 0; i < groups.active_count; ++i) {
+    // Down to whole tiles, so that no piece is much larger than the others, but each worth handing
+    // over.
+    const int64_t tiles = piece / (work_of(i) * kTile) * kTile;
+    const int64_t least = kTaskWorkMin / (cut->k * std::max<int64_t>(1, rows_of(i)));
+    const Split rows = Split::Of(cut->n, kTile, std::max(tiles, least), cut->n);
+    cut->per_piece[i] = static_cast<int32_t>(std::min(rows.per_piece, cut->n));
+    cut->first[i + 1] = cut->first[i] + rows.pieces();
+  }
+}
+
 std::unique_ptr<Step> MakeRoute(const Backend& backend, const kernels::RouterArgs& args,
                                 RowCount rows, int32_t threads) {
   return std::make_unique<RouteStep>(backend, args, rows, threads);
 }
 
 std::unique_ptr<Step> MakeGroupPicks(const int32_t* ids, size_t used, size_t experts,
-                                     uint64_t expert_bytes, Groups groups, RowCount rows) {
-  return std::make_unique<GroupPicksStep>(ids, used, experts, expert_bytes, std::move(groups),
-                                          rows);
+                                     uint64_t expert_bytes, Groups groups, RowCount rows,
+                                     int32_t threads) {
+  return std::make_unique<GroupPicksStep>(ids, used, experts, expert_bytes, std::move(groups), rows,
+                                          threads);
 }
 
 std::unique_ptr<Step> MakeExpertGateUp(const Backend& backend, const BankRows& bank, Groups groups,
-                                       const Activations& x, float* h, RowCount picks,
-                                       int32_t threads) {
-  return std::make_unique<ExpertGateUpStep>(backend, bank, std::move(groups), x, h, picks, threads);
+                                       const Activations& x, float* h, RowCount picks) {
+  return std::make_unique<ExpertGateUpStep>(backend, bank, std::move(groups), x, h, picks);
 }
 
 std::unique_ptr<Step> MakeExpertDown(const Backend& backend, const BankRows& bank, Groups groups,
-                                     const Activations& h, float* y, RowCount picks,
-                                     int32_t threads) {
-  return std::make_unique<ExpertDownStep>(backend, bank, std::move(groups), h, y, picks, threads);
+                                     const Activations& h, float* y, RowCount picks) {
+  return std::make_unique<ExpertDownStep>(backend, bank, std::move(groups), h, y, picks);
 }
 
 std::unique_ptr<Step> MakePickSum(const Backend& backend, const kernels::PickSumArgs& args,

@@ -30,23 +30,39 @@ struct BankRows {
   size_t width = 0;
 };
 
-// Where the picks of a pass lie; its arrays belong to the program. Written by the group step, read
-// by the ones after it.
-using Groups = std::shared_ptr<kernels::ExpertGroups>;
+// How a step over the active experts is cut: the i-th active expert's weight rows in pieces of
+// per_piece[i] (the last may be shorter), numbered from first[i]; first[active] counts them all.
+struct ExpertCut {
+  int64_t n = 0;                 // weight rows of an expert
+  int64_t k = 0;                 // multiply-adds of one of them with one activation row
+  int32_t* first = nullptr;      // experts + 1
+  int32_t* per_piece = nullptr;  // experts
+};
+
+// Where the picks of a pass lie, and the pieces of the two steps over them. Arrays belong to the
+// program. Written by the group step, read by the ones after it.
+struct PickGroups : kernels::ExpertGroups {
+  ExpertCut gate_up;
+  ExpertCut down;
+};
+using Groups = std::shared_ptr<PickGroups>;
+
+// Fills first and per_piece so that all pieces are about equal work: an expert with many rows is
+// cut into many, one with few stays whole.
+void CutExperts(const kernels::ExpertGroups& groups, int32_t threads, ExpertCut* cut);
 
 // `expert_bytes`: of one expert's parts, counted for each distinct one picked.
 std::unique_ptr<Step> MakeGroupPicks(const int32_t* ids, size_t used, size_t experts,
-                                     uint64_t expert_bytes, Groups groups, RowCount rows);
+                                     uint64_t expert_bytes, Groups groups, RowCount rows,
+                                     int32_t threads);
 
 // h row of each place = silu(gate·x)·(up·x); `ff` floats a row.
 std::unique_ptr<Step> MakeExpertGateUp(const Backend& backend, const BankRows& bank, Groups groups,
-                                       const Activations& x, float* h, RowCount picks,
-                                       int32_t threads);
+                                       const Activations& x, float* h, RowCount picks);
 
 // y row of each place = down·h; `width` floats a row.
 std::unique_ptr<Step> MakeExpertDown(const Backend& backend, const BankRows& bank, Groups groups,
-                                     const Activations& h, float* y, RowCount picks,
-                                     int32_t threads);
+                                     const Activations& h, float* y, RowCount picks);
 
 // args.pair_places is taken from `groups`.
 std::unique_ptr<Step> MakePickSum(const Backend& backend, const kernels::PickSumArgs& args,

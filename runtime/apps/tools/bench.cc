@@ -109,11 +109,13 @@ BenchResult RunBench(exec::PassRunner& runner, const BenchCase& what, int32_t re
   const BenchCount first = meter.count();
   for (int32_t i = 0; i < repetitions; ++i) {
     if (meter.read_rate) result.read_rates.push_back(meter.read_rate());
-    const uint64_t bytes = meter.count().weight_bytes;
+    const BenchCount before = meter.count();
     const double start = meter.seconds();
     run();
     const double seconds = meter.seconds() - start;
-    const auto read = static_cast<double>(meter.count().weight_bytes - bytes);
+    const BenchCount after = meter.count();
+    const auto read = static_cast<double>(after.weight_bytes - before.weight_bytes);
+    result.wait_share += (after.wait_seconds - before.wait_seconds) / seconds / repetitions;
     result.rates.push_back(static_cast<double>(what.rows() * what.slots) / seconds);
     result.byte_rates.push_back(read / seconds);
     feeder.Cut(what.depth);

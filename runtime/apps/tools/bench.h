@@ -31,6 +31,7 @@ struct BenchCount {
   uint64_t weight_bytes = 0;    // read, as the kernels count
   uint64_t experts_picked = 0;  // distinct ones, over all banks and passes
   uint64_t expert_bytes = 0;    // what reading each of those once takes
+  double wait_seconds = 0;      // of one thread, for the others at the ends of steps
 };
 
 // Rows a second (of all slots) and weight bytes a second of each repetition, the rate at which the
@@ -50,6 +51,7 @@ struct BenchResult {
   double pass_experts = 0;       // distinct experts picked
   double pass_weight_bytes = 0;  // read
   double pass_least_bytes = 0;   // each distinct expert once, and all dense weights
+  double wait_share = 0;         // of the time: one thread waiting for others at the ends of steps
 
   // Of single tokens: rows a second if the pool did nothing but read each pass's least bytes once,
   // and the median's share of it. 0 where the read rate was not measured.

@@ -13,6 +13,8 @@
 #include "runtime/base/limits.h"
 #include "runtime/base/utf8.h"
 #include "runtime/exec/cpu/read_rate.h"
+#include "runtime/memory/parallel_read.h"
+#include "runtime/model/gguf.h"
 
 namespace bloomery::apps {
 namespace {
@@ -27,6 +29,7 @@ struct BenchFlags {
   std::vector<int64_t> threads{0};
   std::vector<int64_t> slots{1};
   int64_t repetitions = 5;
+  int64_t read_once = 0;
   std::string output = "md";
 };
 
@@ -44,6 +47,27 @@ std::vector<BenchCase> CasesOf(const BenchFlags& flags) {
   }
   if (cases.empty()) throw Error(ErrorKind::kUsage, "-p 0 and -n 0 leave nothing to measure");
   return cases;
+}
+
+// The floor of loading: the model's files read as loading reads them, but into a little memory
+// again and again, so that nothing is paid for but the reading. One JSON object a line.
+void ReadOnce(const std::string& path, int64_t times) {
+  constexpr uint64_t kRoom = uint64_t{64} << 20;  // more than all reads in flight
+  const model::ModelFile model = model::OpenGguf(RealFileSystem(), path);
+  const memory::HostBuffer room(kRoom, "room to read into");
+  std::vector<memory::ReadStretch> stretches;
+  for (const auto& file : model.files()) {
+    for (uint64_t at = 0; at < file->size(); at += kRoom) {
+      const uint64_t bytes = std::min(kRoom, file->size() - at);
+      stretches.push_back({.file = file.get(), .offset = at, .to = room.bytes().first(bytes)});
+    }
+  }
+  for (int64_t i = 0; i < times; ++i) {
+    const memory::ReadReport report = memory::ReadAll(stretches);
+    std::cout << "{\"read_once\":{\"bytes\":" << report.bytes
+              << ",\"direct_bytes\":" << report.direct_bytes << ",\"seconds\":" << report.seconds
+              << "}}" << std::endl;
+  }
 }
 
 double Now() {
@@ -78,7 +102,8 @@ void BenchThreads(const BenchFlags& flags, const std::vector<BenchCase>& cases, 
                                return BenchCount{.passes = counters.passes,
                                                  .weight_bytes = counters.weight_bytes_read,
                                                  .experts_picked = counters.experts_picked,
-                                                 .expert_bytes = counters.expert_bytes};
+                                                 .expert_bytes = counters.expert_bytes,
+                                                 .wait_seconds = counters.wait_seconds};
                              },
                          .read_rate = [&] { return read_rate.Measure(loaded.seat->pool()); },
                          .dense_bytes = loaded.seat->DenseBytes()};
@@ -108,10 +133,17 @@ int BenchCommand(const std::vector<std::string>& argv) {
       .Numbers({"-d", "--n-depth"}, "N", "rows that are there before", 0, kRowsMax, &flags.depths)
       .Numbers({"-t", "--threads"}, "N", "threads; 0: one a physical core", 0, 1024, &flags.threads)
       .Number({"-r", "--repetitions"}, "N", "times each is measured", 1, 10000, &flags.repetitions)
+      .Number({"--read-once"}, "N",
+              "measure nothing but N times reading the whole file, as loading does", 0, 10000,
+              &flags.read_once)
       .Text({"-o", "--output"}, "FORM", "md or json (one object a line)", &flags.output);
   if (!arguments.Parse(argv)) return kExitOk;
   if (flags.output != "md" && flags.output != "json") {
     throw Error(ErrorKind::kUsage, "-o " + Printable(flags.output) + ": must be md or json");
+  }
+  if (flags.read_once > 0) {
+    ReadOnce(flags.seat.model, flags.read_once);
+    return kExitOk;
   }
   const std::vector<BenchCase> cases = CasesOf(flags);
   for (size_t i = 0; i < flags.threads.size(); ++i) {

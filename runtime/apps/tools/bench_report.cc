@@ -63,8 +63,9 @@ std::string MarkdownHeader(const BenchSetting& setting) {
          ", " + std::string(setting.build.compiler) + ", " + std::string(setting.build.flags) +
          "\n\n" +
          "| model | parameters | kernels | threads | ubatch | kv | test | t/s (mean ± sd) | "
-         "median | weights GB/s | read GB/s | experts a pass | MB a pass | bound t/s | of it |\n"
-         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+         "median | waiting | weights GB/s | read GB/s | experts a pass | MB a pass | bound t/s | "
+         "of it |\n"
+         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
 }
 
 std::string MarkdownRow(const BenchSetting& setting, const BenchResult& result) {
@@ -72,10 +73,10 @@ std::string MarkdownRow(const BenchSetting& setting, const BenchResult& result) 
          " M | " + setting.kernels + " | " + std::to_string(setting.threads) + " | " +
          std::to_string(setting.ubatch) + " | " + setting.type_k + "/" + setting.type_v + " | " +
          result.what.Name() + " | " + Fixed(result.mean) + " ± " + Fixed(result.deviation) + " | " +
-         Fixed(result.median) + " | " + Fixed(result.byte_median / 1e9) + " | " +
-         OrDash(result.read_median / 1e9) + " | " + Fixed(result.pass_experts) + " | " +
-         Fixed(result.pass_weight_bytes / 1e6) + " | " + OrDash(result.bound) + " | " +
-         OrDash(result.bound_share) + " |\n";
+         Fixed(result.median) + " | " + Fixed(100 * result.wait_share) + " % | " +
+         Fixed(result.byte_median / 1e9) + " | " + OrDash(result.read_median / 1e9) + " | " +
+         Fixed(result.pass_experts) + " | " + Fixed(result.pass_weight_bytes / 1e6) + " | " +
+         OrDash(result.bound) + " | " + OrDash(result.bound_share) + " |\n";
 }
 
 std::string JsonRow(const BenchSetting& setting, const BenchResult& result) {
@@ -103,6 +104,7 @@ std::string JsonRow(const BenchSetting& setting, const BenchResult& result) {
   add("experts_per_pass", result.pass_experts);
   add("weight_bytes_per_pass", result.pass_weight_bytes);
   add("least_bytes_per_pass", result.pass_least_bytes);
+  add("wait_share", result.wait_share);
   add("bound_ts", result.bound);
   add("bound_share", result.bound_share);
   const auto samples = [&](const char* name, const std::vector<double>& values) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <chrono>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -126,19 +127,27 @@ StepFailure Pool::Run(const ops::Step& step) {
       wake_.notify_all();
     }
     DoTasks(0);
-    for (int spins = 0; done_.load(std::memory_order_acquire) != tasks; ++spins) {
-      if (spins < kSpinsBeforeYield) {
-        Relax();
-      } else {
-        sched_yield();
-      }
-    }
+    WaitForOthers(tasks);
   }
   return {status_.load(std::memory_order_relaxed), failed_row_.load(std::memory_order_relaxed)};
 }
 
+void Pool::WaitForOthers(int32_t tasks) {
+  if (done_.load(std::memory_order_acquire) == tasks) return;
+  const auto start = std::chrono::steady_clock::now();
+  for (int spins = 0; done_.load(std::memory_order_acquire) != tasks; ++spins) {
+    if (spins < kSpinsBeforeYield) {
+      Relax();
+    } else {
+      sched_yield();
+    }
+  }
+  waited_ += std::chrono::steady_clock::now() - start;
+}
+
 Pool::Counts Pool::counts() const {
   Counts sum;
+  sum.wait_seconds = std::chrono::duration<double>(waited_).count();
   for (const auto& slot : workers_) {
     sum.weight_bytes_read += slot->worker.weight_bytes_read;
     sum.experts_picked += slot->worker.experts_picked;
@@ -152,15 +161,22 @@ bool Pool::HasWork() const {
   return (ticket & kTaskMask) < (ticket >> kTaskBits & kTaskMask);
 }
 
+// One read-modify-write of a shared line a task, and one more a thread and step. The step cannot
+// end before this thread's tasks are counted as done, so step_ is the ticket's, and all tickets
+// drawn here after the first task are of one step.
 void Pool::DoTasks(size_t index) {
-  while (HasWork()) {
+  if (!HasWork()) return;
+  int32_t ran = 0;
+  for (;;) {
     const uint64_t ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);
     const uint64_t task = ticket & kTaskMask;
-    if (task >= (ticket >> kTaskBits & kTaskMask)) return;
-    // The step cannot end before this task is counted as done, so step_ is the ticket's.
+    const uint64_t tasks = ticket >> kTaskBits & kTaskMask;
+    if (task >= tasks) break;
     RunTask(index, *step_, static_cast<int32_t>(task));
-    done_.fetch_add(1, std::memory_order_acq_rel);
+    ++ran;
+    if (task + 1 == tasks) break;
   }
+  if (ran > 0) done_.fetch_add(ran, std::memory_order_acq_rel);
 }
 
 void Pool::RunTask(size_t index, const ops::Step& step, int32_t task) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -57,6 +58,7 @@ class Pool {
     uint64_t weight_bytes_read = 0;
     uint64_t experts_picked = 0;
     uint64_t expert_bytes = 0;
+    double wait_seconds = 0;  // the caller's, at the ends of steps for the others
   };
   Counts counts() const;
 
@@ -74,6 +76,7 @@ class Pool {
   void DoTasks(size_t index);
   void RunTask(size_t index, const ops::Step& step, int32_t task);
   bool HasWork() const;
+  void WaitForOthers(int32_t tasks);
 
   std::vector<std::unique_ptr<Slot>> workers_;  // [0] is the caller's
   std::vector<std::thread> threads_;
@@ -82,12 +85,14 @@ class Pool {
   // task number with another step's task count.
   alignas(64) std::atomic<uint64_t> ticket_{0};
   alignas(64) std::atomic<int32_t> done_{0};
-  const ops::Step* step_ = nullptr;  // published by ticket_
+  // Read with every ticket: not on a line that others write during a step.
+  alignas(64) const ops::Step* step_ = nullptr;  // published by ticket_
   std::atomic<bl_status> status_{BL_OK};
   std::atomic<int64_t> failed_row_{-1};
   alignas(64) std::atomic<int32_t> parked_{0};
   std::atomic<uint32_t> wake_{0};
   std::atomic<bool> stop_{false};
+  std::chrono::steady_clock::duration waited_{};  // the caller's
 };
 
 }  // namespace bloomery::exec

@@ -65,22 +65,30 @@ void Lowering::RoutedExperts(const graph::Node& node) {
     rows.width = width;
     return rows;
   };
-  // Offsets, the rows and places of the picks, the active experts.
-  const uint64_t group_bytes = (experts + 1 + experts) * 4 + 2 * pick_bytes;
+  // Offsets, the rows and places of the picks, the active experts; the pieces of two steps.
+  const uint64_t group_bytes = 3 * (experts + 1 + experts) * 4 + 2 * pick_bytes;
   const BufferId group = NewBuffer(group_bytes);
   // Shared by the steps below; its arrays are set when the first of them is bound.
-  const auto groups = std::make_shared<kernels::ExpertGroups>();
+  const auto groups = std::make_shared<ops::PickGroups>();
+  groups->gate_up.n = static_cast<int64_t>(ff);
+  groups->gate_up.k = 2 * static_cast<int64_t>(width);
+  groups->down.n = static_cast<int64_t>(width);
+  groups->down.k = static_cast<int64_t>(ff);
   Emit({ids, group}, [=](const Binder& b) {
     int32_t* at = b.Ints(group);
     groups->offsets = at;
     groups->active = at + experts + 1;
     groups->place_rows = groups->active + experts;
     groups->pair_places = groups->place_rows + picks_max;
+    groups->gate_up.first = groups->pair_places + picks_max;
+    groups->gate_up.per_piece = groups->gate_up.first + experts + 1;
+    groups->down.first = groups->gate_up.per_piece + experts;
+    groups->down.per_piece = groups->down.first + experts + 1;
     const ops::BankRows rows = bind_bank(b);
     const uint64_t expert_bytes =
         rows.gate_expert_bytes + rows.up_expert_bytes + rows.down_expert_bytes;
     return ops::MakeGroupPicks(b.Ints(ids), static_cast<size_t>(used), experts, expert_bytes,
-                               groups, b.Rows(domain));
+                               groups, b.Rows(domain), b.threads());
   });
 
   const auto picks = [=](const Binder& b) {
@@ -96,7 +104,7 @@ void Lowering::RoutedExperts(const graph::Node& node) {
   Scratch(options_.backend->gate_up_scratch(width, static_cast<size_t>(x_shape.rows())));
   Emit(uses, [=](const Binder& b) {
     return ops::MakeExpertGateUp(b.backend(), bind_bank(b), groups, input.Bind(b), b.Floats(h),
-                                 picks(b), b.threads());
+                                 picks(b));
   });
 
   const EncodedInput inner = Encode(h, ff, picks_max, domain, used, {down_format});
@@ -106,7 +114,7 @@ void Lowering::RoutedExperts(const graph::Node& node) {
   Scratch(options_.backend->linear_scratch(ff));
   Emit(uses, [=](const Binder& b) {
     return ops::MakeExpertDown(b.backend(), bind_bank(b), groups, inner.Bind(b), b.Floats(y),
-                               picks(b), b.threads());
+                               picks(b));
   });
 
   Emit({group, y, pick_weights, residual, out}, [=](const Binder& b) {

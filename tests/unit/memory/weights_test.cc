@@ -116,7 +116,7 @@ TEST(Weights, OddPlacesSplitFilesAndTheFilesEndAreReadWholeDirectlyAndThroughThe
   for (const bool direct : {true, false}) {
     const test::FaultyFileSystem slow(RealFileSystem(), {});
     const FileSystem& files = direct ? RealFileSystem() : static_cast<const FileSystem&>(slow);
-    const model::ModelFile model("test", model::Metadata("test", {}), OddTensors(odd.size),
+    const model::ModelFile model("test", model::Metadata("test"), OddTensors(odd.size),
                                  {files.Open(odd.path), files.Open(odd.path)});
     const std::vector<size_t> tensors = {4, 0, 1, 2, 3};
     const WeightStore store(model, tensors, WeightSource::kRead);
@@ -135,7 +135,7 @@ TEST(Weights, AFailedReadEndsTheLoadNamingFileAndOffset) {
   const OddFile odd(9 * kMiB);
   for (const test::Fault fault : {test::Fault::kFail, test::Fault::kEnd}) {
     const test::FaultyFileSystem broken(RealFileSystem(), {.fault = fault, .nth = 2});
-    const model::ModelFile model("test", model::Metadata("test", {}),
+    const model::ModelFile model("test", model::Metadata("test"),
                                  {OddFile::Tensor("all", 0, 0, odd.size)}, {broken.Open(odd.path)});
     const std::vector<size_t> tensors = {0};
     const test::Refusal refusal =
@@ -148,7 +148,7 @@ TEST(Weights, AFailedReadEndsTheLoadNamingFileAndOffset) {
 
 TEST(Weights, AFileCutAfterItWasOpenedIsRefusedWithTheOffset) {
   const OddFile odd(9 * kMiB);
-  const model::ModelFile model("test", model::Metadata("test", {}),
+  const model::ModelFile model("test", model::Metadata("test"),
                                {OddFile::Tensor("all", 0, 0, odd.size)},
                                {RealFileSystem().Open(odd.path)});
   std::filesystem::resize_file(odd.path, 5 * kMiB);
@@ -163,8 +163,8 @@ TEST(Weights, AFileCutAfterItWasOpenedIsRefusedWithTheOffset) {
 TEST(Weights, ShortReadsAreCompleted) {
   const OddFile odd(64);
   const test::FaultyFileSystem slow(RealFileSystem(), {.fault = test::Fault::kShort, .nth = -1});
-  const model::ModelFile model("test", model::Metadata("test", {}),
-                               {OddFile::Tensor("all", 0, 3, 60)}, {slow.Open(odd.path)});
+  const model::ModelFile model("test", model::Metadata("test"), {OddFile::Tensor("all", 0, 3, 60)},
+                               {slow.Open(odd.path)});
   const std::vector<size_t> tensors = {0};
   const WeightStore store(model, tensors, WeightSource::kRead);
   EXPECT_TRUE(HoldsFileBytes(store.Find(0), model.tensors()[0]));

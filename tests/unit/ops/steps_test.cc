@@ -142,13 +142,15 @@ TEST_F(Steps, RouteNamesTheRowWithALogitThatIsNotFinite) {
 
 TEST_F(Steps, AnExpertIdOutsideTheBankFailsItsRowBeforeAnyExpertIsRead) {
   std::vector<int32_t> ids = {0, 1, 2, 7};
-  const auto groups = std::make_shared<kernels::ExpertGroups>();
-  std::vector<int32_t> space(64);
+  const auto groups = std::make_shared<PickGroups>();
+  std::vector<int32_t> space(96);
   groups->offsets = space.data();
   groups->active = space.data() + 8;
   groups->place_rows = space.data() + 16;
   groups->pair_places = space.data() + 32;
-  const auto step = MakeGroupPicks(ids.data(), 2, 4, 10, groups, {&live_});
+  groups->gate_up = {.n = 64, .k = 8, .first = space.data() + 64, .per_piece = space.data() + 69};
+  groups->down = {.n = 64, .k = 8, .first = space.data() + 80, .per_piece = space.data() + 85};
+  const auto step = MakeGroupPicks(ids.data(), 2, 4, 10, groups, {&live_}, 2);
   live_ = 1;
   EXPECT_EQ(Run(*step), BL_OK);
   EXPECT_EQ(groups->active_count, 2);
@@ -157,6 +159,63 @@ TEST_F(Steps, AnExpertIdOutsideTheBankFailsItsRowBeforeAnyExpertIsRead) {
   live_ = 2;
   EXPECT_EQ(Run(*step), BL_BAD_DATA);
   EXPECT_EQ(worker_.failed_row, 1);
+}
+
+// Groups of experts with these many rows, and their pieces.
+struct Cut {
+  std::vector<int32_t> offsets{0};
+  std::vector<int32_t> active;
+  std::vector<int32_t> first;
+  std::vector<int32_t> per_piece;
+  ExpertCut cut;
+
+  Cut(const std::vector<int32_t>& rows, int64_t n, int64_t k, int32_t threads) {
+    for (size_t expert = 0; expert < rows.size(); ++expert) {
+      offsets.push_back(offsets.back() + rows[expert]);
+      if (rows[expert] > 0) active.push_back(static_cast<int32_t>(expert));
+    }
+    first.assign(rows.size() + 1, -1);
+    per_piece.assign(rows.size(), -1);
+    kernels::ExpertGroups groups;
+    groups.offsets = offsets.data();
+    groups.active = active.data();
+    groups.active_count = static_cast<int32_t>(active.size());
+    cut = {.n = n, .k = k, .first = first.data(), .per_piece = per_piece.data()};
+    CutExperts(groups, threads, &cut);
+  }
+  int32_t pieces(size_t at) const { return first[at + 1] - first[at]; }
+};
+
+TEST(CutExperts, APopularExpertIsCutIntoPiecesNoLargerThanTheRest) {
+  // A prompt's skew: one expert has half of all rows.
+  const Cut cut({256, 64, 0, 64, 64, 64}, 768, 4096, 16);
+  ASSERT_EQ(cut.active.size(), 5u);
+  // 512 rows x 768 over 128 pieces: 3072 rows times weight rows each; a tile of 32 is 8192 of the
+  // large expert, so it is cut as finely as tiles allow, the others into 48 and 32 rows at most.
+  EXPECT_EQ(cut.per_piece[0], 32);
+  EXPECT_EQ(cut.pieces(0), 24);
+  for (size_t at = 1; at < 5; ++at) EXPECT_EQ(cut.per_piece[at], 32);
+  // With two threads the pieces are 24,576 large: 96 weight rows of the large one, 384 of others.
+  const Cut few({256, 64, 0, 64, 64, 64}, 768, 4096, 2);
+  EXPECT_EQ(few.per_piece[0], 96);
+  EXPECT_EQ(few.pieces(0), 8);
+  EXPECT_EQ(few.per_piece[1], 384);
+  EXPECT_EQ(few.pieces(1), 2);
+  EXPECT_EQ(few.first[5], 8 + 4 * 2);
+}
+
+TEST(CutExperts, DecodesExpertsAreCutAlikeAndNotBelowWhatIsWorthHandingOver) {
+  const Cut up(std::vector<int32_t>(8, 1), 768, 4096, 16);
+  EXPECT_EQ(up.first[8], 8 * 24);
+  const Cut down(std::vector<int32_t>(8, 1), 2048, 768, 64);
+  for (size_t at = 0; at < 8; ++at) {
+    EXPECT_EQ(down.per_piece[at], 192);  // 131,072 multiply-adds are 171 rows
+    EXPECT_EQ(down.pieces(at), 11);
+  }
+  // An expert narrower than a tile is one piece.
+  EXPECT_EQ(Cut({3}, 16, 64, 4).first[1], 1);
+  // A row more or less within what reading bounds changes nothing.
+  EXPECT_EQ(Cut({1, 4, 2}, 768, 4096, 2).first, Cut({4, 4, 4}, 768, 4096, 2).first);
 }
 
 TEST_F(Steps, SelectRowsGathersByTheMap) {

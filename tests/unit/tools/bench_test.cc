@@ -34,7 +34,8 @@ struct Clocked {
                            return BenchCount{.passes = passes,
                                              .weight_bytes = 100 * passes,
                                              .experts_picked = 6 * passes,
-                                             .expert_bytes = 60 * passes};
+                                             .expert_bytes = 60 * passes,
+                                             .wait_seconds = 0.05 * static_cast<double>(passes)};
                          },
                      .read_rate = [this] { return read_rate; },
                      .dense_bytes = 20});
@@ -87,7 +88,8 @@ TEST(Bench, SlotsDecodeTogetherAgainstTheBytesOfTheirDistinctExperts) {
   EXPECT_DOUBLE_EQ(result.pass_experts, 6);
   EXPECT_DOUBLE_EQ(result.pass_weight_bytes, 100);
   EXPECT_DOUBLE_EQ(result.pass_least_bytes, 80);
-  EXPECT_DOUBLE_EQ(result.bound, 15);  // 400 / 80 passes of three rows
+  EXPECT_DOUBLE_EQ(result.wait_share, 0.2);  // 0.05 of the quarter second of a pass
+  EXPECT_DOUBLE_EQ(result.bound, 15);        // 400 / 80 passes of three rows
   EXPECT_DOUBLE_EQ(result.bound_share, 0.8);
   for (int32_t slot = 0; slot < 3; ++slot) EXPECT_EQ(clocked.runner.length(slot), 0);
   EXPECT_EQ(result.what.Name(), "tg4 x3 @ d20");
@@ -126,13 +128,15 @@ TEST(Bench, RowsNameMachineFileBuildAndCase) {
   result.byte_rates = {2.5e9};
   result.read_rates = {5e9};
   result.pass_experts = 96;
+  result.wait_share = 0.125;
   result.pass_weight_bytes = 300e6;
   result.pass_least_bytes = 312.5e6;
   Summarise(result);
   EXPECT_THAT(MarkdownHeader(setting), HasSubstr("a cpu, 2 cores"));
-  EXPECT_THAT(MarkdownRow(setting, result),
-              HasSubstr("| tg128 @ d64 | 10.00 ± 0.00 | 10.00 | 2.50 | 5.00 | 96.00 | 300.00 | "
-                        "16.00 | 0.62 |"));
+  EXPECT_THAT(
+      MarkdownRow(setting, result),
+      HasSubstr("| tg128 @ d64 | 10.00 ± 0.00 | 10.00 | 12.50 % | 2.50 | 5.00 | 96.00 | 300.00 | "
+                "16.00 | 0.62 |"));
   const rapidjson::Document row = ParseJson(JsonRow(setting, result), "row");
   EXPECT_EQ(std::string(row["cpu"].GetString()), "a cpu");
   EXPECT_EQ(std::string(row["file"].GetString()), "f.gguf");
