@@ -8,6 +8,7 @@
 #include <array>
 #include <ctime>
 #include <filesystem>
+#include <future>
 #include <iostream>
 
 #include "runtime/apps/load_progress.h"
@@ -144,18 +145,29 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   exec::SeatOptions options = CreateInstance(settings, selection.plugin);
   const plugin::ChatSurface chat =
       plugin::ReadChatSurface(instance_->Extension(BL_EXT_CHAT_1), selection.plugin.name);
-  text::VocabularyData vocabulary = text::ReadVocabulary(model_->metadata());
-  ApplyChatSurface(chat, vocabulary);
-  tokenizer_ = std::make_unique<text::Tokenizer>(vocabulary);
-  template_ = std::make_unique<chat::ChatTemplate>(MakeTemplate(settings, chat));
-  if (template_->is_fallback()) {
-    LOG(WARNING) << "the model's file has no chat template; chats are written as ChatML";
-  }
-  text_extension_ = std::make_unique<TextExtension>(*tokenizer_, *template_);
+  // Large vocabularies take as long as some hundred megabytes of weights: both at the same time.
+  const std::shared_future<TextParts> parts =
+      std::async(std::launch::async, [&] {
+        text::VocabularyData vocabulary = text::ReadVocabulary(model_->metadata());
+        ApplyChatSurface(chat, vocabulary);
+        tokenizer_ = std::make_unique<text::Tokenizer>(vocabulary);
+        template_ = std::make_unique<chat::ChatTemplate>(MakeTemplate(settings, chat));
+        return TextParts{tokenizer_.get(), template_.get()};
+      }).share();
+  text_extension_ = std::make_unique<TextExtension>(parts);
   instance_->SetTextExtension(&text_extension_->table());
   LoadProgress progress(std::cerr, isatty(STDERR_FILENO) != 0);
   options.progress = [&](uint64_t done, uint64_t total) { progress.Show(done, total); };
-  runner_ = exec::LoadSeat(*model_, *instance_, options);
+  try {
+    runner_ = exec::LoadSeat(*model_, *instance_, options);
+  } catch (...) {
+    parts.wait();  // it uses what this scope holds
+    throw;
+  }
+  parts.get();
+  if (template_->is_fallback()) {
+    LOG(WARNING) << "the model's file has no chat template; chats are written as ChatML";
+  }
   LOG(INFO) << runner_->plan().Line();
   LOG(INFO) << runner_->LoadLine();
   engine::EngineOptions engine_options;

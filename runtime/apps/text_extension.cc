@@ -4,6 +4,7 @@
 #include <ctime>
 #include <new>
 #include <span>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
@@ -34,7 +35,13 @@ bl_status Give(Make make, Item* out, uint64_t capacity, uint64_t* needed) {
 
 TextExtension::TextExtension(const text::Tokenizer& tokenizer,
                              const chat::ChatTemplate& chat_template)
-    : tokenizer_(tokenizer), template_(chat_template) {
+    : TextExtension([&] {
+        std::promise<TextParts> ready;
+        ready.set_value({.tokenizer = &tokenizer, .chat_template = &chat_template});
+        return ready.get_future().share();
+      }()) {}
+
+TextExtension::TextExtension(std::shared_future<TextParts> parts) : parts_(std::move(parts)) {
   table_.size = sizeof(table_);
   table_.self = this;
   table_.tokenise = [](void* self, bl_str text, int32_t parse_special, int32_t* ids,
@@ -42,8 +49,8 @@ TextExtension::TextExtension(const text::Tokenizer& tokenizer,
     if (text.data == nullptr && text.bytes > 0) return BL_REFUSED;
     const auto& here = *static_cast<const TextExtension*>(self);
     const auto make = [&] {
-      return here.tokenizer_.Tokenise({text.data, static_cast<size_t>(text.bytes)},
-                                      {.parse_special = parse_special != 0});
+      return here.tokenizer().Tokenise({text.data, static_cast<size_t>(text.bytes)},
+                                       {.parse_special = parse_special != 0});
     };
     return Give(make, ids, capacity, needed);
   };
@@ -52,7 +59,7 @@ TextExtension::TextExtension(const text::Tokenizer& tokenizer,
     if (ids == nullptr && n > 0) return BL_REFUSED;
     const auto& here = *static_cast<const TextExtension*>(self);
     const auto make = [&] {
-      return here.tokenizer_.Detokenise({ids, static_cast<size_t>(n)}, text::SpecialText::kShown);
+      return here.tokenizer().Detokenise({ids, static_cast<size_t>(n)}, text::SpecialText::kShown);
     };
     return Give(make, out, capacity, needed);
   };
@@ -63,7 +70,7 @@ TextExtension::TextExtension(const text::Tokenizer& tokenizer,
     const auto make = [&] {
       const auto body = ParseJson(request_json, "chat request");
       const chat::ChatRequest request = chat::ParseChatRequest(body);
-      return here.template_.Render(request, static_cast<int64_t>(std::time(nullptr))).text;
+      return here.chat_template().Render(request, static_cast<int64_t>(std::time(nullptr))).text;
     };
     return Give(make, out, capacity, needed);
   };

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "runtime/base/error.h"
 #include "runtime/model/gguf.h"
 #include "runtime/plugin/host_services.h"
 
@@ -40,6 +43,26 @@ TEST_F(TextExtensionTest, APluginFindsItAtTheHost) {
   host.SetTextExtension(&t_);
   EXPECT_EQ(host.raw().get_extension(host.raw().self, BL_EXT_TEXT_1), &t_);
   EXPECT_EQ(t_.size, sizeof(bl_text_1));
+}
+
+TEST_F(TextExtensionTest, ACallWaitsForATokenizerInTheMakingAndReportsItsFailure) {
+  std::promise<TextParts> making;
+  TextExtension extension(making.get_future().share());
+  const bl_text_1& table = extension.table();
+  auto call = std::async(std::launch::async, [&] {
+    uint64_t needed = 0;
+    const bl_status status = table.tokenise(table.self, Str("Japan"), 0, nullptr, 0, &needed);
+    return std::pair(status, needed);
+  });
+  making.set_value({.tokenizer = &tokenizer_, .chat_template = &template_});
+  EXPECT_EQ(call.get(), std::pair(BL_OK, uint64_t{tokenizer_.Tokenise("Japan", {}).size()}));
+
+  std::promise<TextParts> failing;
+  const TextExtension failed(failing.get_future().share());
+  failing.set_exception(std::make_exception_ptr(Error(ErrorKind::kBadModel, "no tokenizer")));
+  uint64_t needed = 0;
+  EXPECT_EQ(failed.table().tokenise(failed.table().self, Str("a"), 0, nullptr, 0, &needed),
+            BL_REFUSED);
 }
 
 TEST_F(TextExtensionTest, TokenisesAndBackAndSaysHowMuchRoomItNeeds) {
