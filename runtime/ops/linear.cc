@@ -6,6 +6,11 @@ namespace bloomery::ops {
 namespace {
 
 constexpr size_t kMatricesMax = 8;
+// Up to so many rows kernels take weight rows a few at a time; more meet them in tiles.
+constexpr int64_t kFewRows = 4;
+constexpr int64_t kFewRowsUnit = 8;
+// Their time is that of reading weights: bytes that make a task worth its hand-over.
+constexpr int64_t kTaskBytesMin = 32768;
 
 class LinearStep : public Step {
  public:
@@ -28,36 +33,61 @@ class LinearStep : public Step {
     const int32_t rows = rows_.Get();
     if (rows == 0) return 0;
     int32_t tasks = 0;
-    for (const Matrix& m : matrices_) tasks += Columns(m, rows).pieces();
+    for (const Matrix& m : matrices_) tasks += Cut(m, rows).pieces();
     return tasks;
   }
 
   bl_status Run(int32_t task, Worker* worker) const override {
     const int32_t rows = rows_.Get();
     for (size_t i = 0; i < matrices_.size(); ++i) {
-      const Split columns = Columns(matrices_[i], rows);
-      if (task >= columns.pieces()) {
-        task -= columns.pieces();
+      const Pieces pieces = Cut(matrices_[i], rows);
+      if (task >= pieces.pieces()) {
+        task -= pieces.pieces();
         continue;
       }
-      kernels::LinearArgs args = args_[i];
-      args.rows = static_cast<size_t>(rows);
-      worker->weight_bytes_read +=
-          backend_.linear(args, static_cast<size_t>(columns.begin(task)),
-                          static_cast<size_t>(columns.end(task)), worker->scratch);
+      const int32_t column = task % pieces.columns.pieces();
+      const int32_t row = task / pieces.columns.pieces();
+      const size_t bytes =
+          backend_.linear(OfRows(args_[i], pieces.rows.begin(row), pieces.rows.end(row)),
+                          static_cast<size_t>(pieces.columns.begin(column)),
+                          static_cast<size_t>(pieces.columns.end(column)), worker->scratch);
+      // Pieces that share weight rows read them from a cache: they count once.
+      if (row == 0) worker->weight_bytes_read += bytes;
       return BL_OK;
     }
     return BL_INTERNAL;
   }
 
  private:
-  // A share of the pieces by the matrix's share of all weight rows.
-  Split Columns(const Matrix& m, int32_t rows) const {
+  struct Pieces {
+    Split columns;  // weight rows
+    Split rows;
+    int32_t pieces() const { return columns.pieces() * rows.pieces(); }
+  };
+
+  // A share of the pieces by the matrix's share of all weight rows: of its weight rows, and where
+  // they are too few (a router's), of the rows as well.
+  Pieces Cut(const Matrix& m, int32_t rows) const {
     const auto n = static_cast<int64_t>(m.n);
-    const int64_t pieces = threads_ * kPiecesPerThread * n / total_n_;
-    const int64_t work_a_row = static_cast<int64_t>(m.weight.k) * rows;
-    return Split::Of(n, static_cast<int64_t>(kernels::kLinearTileRows), kTaskWorkMin / work_a_row,
-                     pieces > 0 ? pieces : 1);
+    const int64_t wanted = std::max<int64_t>(1, threads_ * kPiecesPerThread * n / total_n_);
+    const auto k = static_cast<int64_t>(m.weight.k);
+    const bool tiles = rows > kFewRows;
+    const auto unit = tiles ? static_cast<int64_t>(kernels::kLinearTileRows) : kFewRowsUnit;
+    const int64_t least = tiles ? kTaskWorkMin / (k * rows)
+                                : kTaskBytesMin / static_cast<int64_t>(m.weight.row_bytes);
+    const Split columns = Split::Of(n, unit, least, wanted);
+    if (!tiles || columns.pieces() >= wanted) return {columns, Split::Of(rows, 1, rows, 1)};
+    return {columns,
+            Split::Of(rows, 1, kTaskWorkMin / (k * columns.per_piece), wanted / columns.pieces())};
+  }
+
+  static kernels::LinearArgs OfRows(kernels::LinearArgs args, int64_t begin, int64_t end) {
+    const auto first = static_cast<size_t>(begin);
+    args.rows = static_cast<size_t>(end - begin);
+    args.y += first * args.y_stride;
+    if (args.x != nullptr) args.x += first * args.x_stride;
+    if (args.quantised.data != nullptr) args.quantised.data += first * args.quantised.row_bytes;
+    return args;
   }
 
   const Backend& backend_;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -95,6 +96,43 @@ TEST_F(Steps, LinearOverSeveralMatricesGivesEachItsOutputForLiveRowsOnly) {
   EXPECT_EQ(worker_.weight_bytes_read, w.size() * 4);
   live_ = 0;
   EXPECT_EQ(step->Tasks(), 0);
+}
+
+// A router: too few weight rows for all threads.
+TEST_F(Steps, LinearOfFewWeightRowsIsCutAlongRowsToo) {
+  constexpr size_t kWidth = 512;
+  constexpr size_t kOut = 40;
+  constexpr size_t kRows = 200;
+  std::vector<float> w(kWidth * kOut), x(kWidth * kRows), whole(kOut * kRows), y(kOut * kRows);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = std::sin(static_cast<float>(i));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = std::cos(static_cast<float>(i) * 0.7F);
+  Matrix m;
+  m.weight.format = kernels::FindFormat(0);
+  m.weight.data = reinterpret_cast<const std::byte*>(w.data());
+  m.weight.row_bytes = kWidth * 4;
+  m.weight.k = kWidth;
+  m.n = kOut;
+  m.y_stride = kOut;
+  Activations in;
+  in.f32 = x.data();
+  in.stride = kWidth;
+  for (const int32_t rows : {1, 4, 5, 199}) {
+    live_ = rows;
+    m.y = whole.data();
+    const auto one = MakeLinear(backend_, in, {m}, {&live_}, 1);
+    ASSERT_EQ(Run(*one), BL_OK);
+    std::fill(y.begin(), y.end(), 7.0F);
+    m.y = y.data();
+    const auto step = MakeLinear(backend_, in, {m}, {&live_}, 8);
+    worker_.weight_bytes_read = 0;
+    ASSERT_EQ(Run(*step), BL_OK);
+    EXPECT_EQ(worker_.weight_bytes_read, w.size() * 4) << rows << " rows";
+    const auto live = static_cast<ptrdiff_t>(kOut) * rows;
+    EXPECT_TRUE(std::equal(y.begin(), y.begin() + live, whole.begin())) << rows << " rows";
+    EXPECT_EQ(y[static_cast<size_t>(live)], 7.0F);
+    // 80 KiB of weights for one row; 199 rows of 20,480 multiply-adds.
+    EXPECT_GE(step->Tasks(), rows == 1 ? 2 : rows == 199 ? 16 : 1);
+  }
 }
 
 TEST_F(Steps, EmbedNamesTheRowWhoseIdIsOutsideTheTable) {
