@@ -184,22 +184,40 @@ class PickSumStep : public Step {
     args_.pair_places = groups_->pair_places;
   }
 
-  int32_t Tasks() const override { return Rows().pieces(); }
+  int32_t Tasks() const override {
+    const Pieces cut = Cut();
+    return cut.rows.pieces() * cut.columns.pieces();
+  }
 
   bl_status Run(int32_t task, Worker* worker) const override {
-    const Split rows = Rows();
-    const int64_t failed = backend_.pick_sum(args_, static_cast<size_t>(rows.begin(task)),
-                                             static_cast<size_t>(rows.end(task)), 0, args_.dim);
+    const Pieces cut = Cut();
+    const int32_t row = task / cut.columns.pieces();
+    const int32_t column = task % cut.columns.pieces();
+    const int64_t failed = backend_.pick_sum(args_, static_cast<size_t>(cut.rows.begin(row)),
+                                             static_cast<size_t>(cut.rows.end(row)),
+                                             static_cast<size_t>(cut.columns.begin(column)),
+                                             static_cast<size_t>(cut.columns.end(column)));
     if (failed == kernels::kNoFailingRow) return BL_OK;
     worker->failed_row = failed;
     return BL_BAD_DATA;
   }
 
  private:
-  Split Rows() const {
-    // A pick costs a conversion to 64 bits beside the multiply-add.
-    const auto work = static_cast<int64_t>(args_.dim * args_.top_k * 2);
-    return Split::Of(rows_.Get(), 1, kTaskWorkMin / work, threads_ * kPiecesPerThread);
+  struct Pieces {
+    Split rows;
+    Split columns;
+  };
+
+  // Columns of a row apart where there are fewer rows than threads.
+  Pieces Cut() const {
+    // A pick's value is rounded to 64 bits: some eight multiply-adds of quantised weights.
+    const auto value_work = static_cast<int64_t>(args_.top_k * 8);
+    const auto dim = static_cast<int64_t>(args_.dim);
+    const int64_t wanted = threads_ * kPiecesPerThread;
+    const Split rows = Split::Of(rows_.Get(), 1, kTaskWorkMin / (value_work * dim), wanted);
+    const bool few = rows.pieces() > 0 && rows.pieces() < threads_;
+    return {rows,
+            Split::Of(dim, 64, kTaskWorkMin / 4 / value_work, few ? threads_ / rows.pieces() : 1)};
   }
 
   const Backend& backend_;
