@@ -1,6 +1,7 @@
 #include "runtime/exec/seat.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 
 #include "kernels-common/cpu/fp_environment.h"
@@ -274,13 +275,30 @@ void Seat::Run(std::span<const PassRow> rows) {
   const Program& program = ProgramFor(rows.size());
   last_ = nullptr;
   for (const ProgramStep& step : program.steps()) {
-    const StepFailure failure = pool_->Run(*step.step);
+    const StepFailure failure = observer_ == nullptr
+                                    ? pool_->Run(*step.step)
+                                    : RunObserved(step, &step == &program.steps().front());
     ++counters_.dispatches;
     if (failure.status != BL_OK) Fail(step, failure, rows);
   }
   last_ = &program;
   ++counters_.passes;
   for (const PassRow& row : rows) planes_->SetLength(row.slot, row.index + 1);
+}
+
+StepFailure Seat::RunObserved(const ProgramStep& step, bool first) {
+  const double waited = pool_->counts().wait_seconds;
+  const int32_t tasks = step.step->Tasks();
+  const auto start = std::chrono::steady_clock::now();
+  const StepFailure failure = pool_->Run(*step.step);
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+  observer_->StepDone({.op = step.op,
+                       .layer = step.layer,
+                       .first = first,
+                       .tasks = tasks,
+                       .seconds = time.count(),
+                       .wait_seconds = pool_->counts().wait_seconds - waited});
+  return failure;
 }
 
 void Seat::Fail(const ProgramStep& step, const StepFailure& failure,

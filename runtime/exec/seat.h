@@ -71,6 +71,23 @@ struct SeatCounters {
   double wait_seconds = 0;         // of the passes' thread, for others at the ends of steps
 };
 
+// One step of a pass that ran. `first` of its pass; waiting is the passes' thread's, for others.
+struct StepTime {
+  std::string_view op;
+  int32_t layer = -1;  // -1: of no layer
+  bool first = false;
+  int32_t tasks = 0;
+  double seconds = 0;
+  double wait_seconds = 0;
+};
+
+// Told of each step after it ran, on the passes' thread: for measuring.
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  virtual void StepDone(const StepTime& step) = 0;
+};
+
 // An observed value after a pass: live rows of `width` values.
 struct Observation {
   bl_dtype dtype = BL_F32;
@@ -110,6 +127,9 @@ class Seat : public PassRunner {
   uint64_t DenseBytes() const;
   // The pool that passes run on, between passes: to measure with the threads that decode.
   Pool& pool() { return *pool_; }
+  // Steps are timed and told to `observer` from the next pass on; null (as at first): to nobody. It
+  // must outlive the passes.
+  void SetObserver(StepObserver* observer) { observer_ = observer; }
   const memory::HostPlan& plan() const { return plan_; }
   // Operators of the programs whose kernels do not keep every promise of bits: "op/1 (band)".
   const std::set<std::string>& inexact_operators() const { return inexact_; }
@@ -129,6 +149,7 @@ class Seat : public PassRunner {
   [[noreturn]] void Fail(const ProgramStep& step, const StepFailure& failure,
                          std::span<const PassRow> rows) const;
   const Program& ProgramFor(size_t rows) const;
+  StepFailure RunObserved(const ProgramStep& step, bool first);
 
   SeatLimits limits_;
   const plugin::Description& description_;
@@ -151,6 +172,7 @@ class Seat : public PassRunner {
   std::unique_ptr<Pool> pool_;
   const Program* last_ = nullptr;  // of the last pass
   SeatCounters counters_;
+  StepObserver* observer_ = nullptr;
 };
 
 // A seat of a plugin's instance, which must outlive it (as must the model while it loads).

@@ -110,9 +110,11 @@ BenchResult RunBench(exec::PassRunner& runner, const BenchCase& what, int32_t re
   for (int32_t i = 0; i < repetitions; ++i) {
     if (meter.read_rate) result.read_rates.push_back(meter.read_rate());
     const BenchCount before = meter.count();
+    if (meter.timing) meter.timing(true);
     const double start = meter.seconds();
     run();
     const double seconds = meter.seconds() - start;
+    if (meter.timing) meter.timing(false);
     const BenchCount after = meter.count();
     const auto read = static_cast<double>(after.weight_bytes - before.weight_bytes);
     result.wait_share += (after.wait_seconds - before.wait_seconds) / seconds / repetitions;

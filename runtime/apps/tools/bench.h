@@ -63,8 +63,9 @@ struct BenchResult {
 struct BenchMeter {
   std::function<double()> seconds;  // on a clock that only moves forward
   std::function<BenchCount()> count;
-  std::function<double()> read_rate = {};  // bytes a second; may be empty
-  uint64_t dense_bytes = 0;                // weights read by each pass whatever its rows
+  std::function<double()> read_rate = {};    // bytes a second; may be empty
+  std::function<void(bool on)> timing = {};  // called around what is timed; may be empty
+  uint64_t dense_bytes = 0;                  // weights read by each pass whatever its rows
 };
 
 // Runs the case once to warm up, then `repetitions` times. Token ids are pseudo-random, the same in

@@ -9,6 +9,7 @@
 #include "runtime/apps/tools/bench.h"
 #include "runtime/apps/tools/bench_report.h"
 #include "runtime/apps/tools/seat_flags.h"
+#include "runtime/apps/tools/step_profile.h"
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/utf8.h"
@@ -95,22 +96,29 @@ void BenchThreads(const BenchFlags& flags, const std::vector<BenchCase>& cases, 
   if (first && !json) std::cout << MarkdownHeader(setting);
   exec::ReadRate read_rate(exec::ReadRateBytes());
   read_rate.Measure(loaded.seat->pool());  // the first may meet pages that are not there yet
-  const BenchMeter meter{.seconds = Now,
-                         .count =
-                             [&] {
-                               const exec::SeatCounters counters = loaded.seat->counters();
-                               return BenchCount{.passes = counters.passes,
-                                                 .weight_bytes = counters.weight_bytes_read,
-                                                 .experts_picked = counters.experts_picked,
-                                                 .expert_bytes = counters.expert_bytes,
-                                                 .wait_seconds = counters.wait_seconds};
-                             },
-                         .read_rate = [&] { return read_rate.Measure(loaded.seat->pool()); },
-                         .dense_bytes = loaded.seat->DenseBytes()};
+  const bool steps = flags.output == "steps";
+  StepProfile profile;
+  const BenchMeter meter{
+      .seconds = Now,
+      .count =
+          [&] {
+            const exec::SeatCounters counters = loaded.seat->counters();
+            return BenchCount{.passes = counters.passes,
+                              .weight_bytes = counters.weight_bytes_read,
+                              .experts_picked = counters.experts_picked,
+                              .expert_bytes = counters.expert_bytes,
+                              .wait_seconds = counters.wait_seconds};
+          },
+      .read_rate = [&] { return read_rate.Measure(loaded.seat->pool()); },
+      .timing = [&](bool on) { loaded.seat->SetObserver(on && steps ? &profile : nullptr); },
+      .dense_bytes = loaded.seat->DenseBytes()};
   for (const BenchCase& what : cases) {
     const BenchResult result =
         RunBench(*loaded.seat, what, static_cast<int32_t>(flags.repetitions), meter);
-    std::cout << (json ? JsonRow(setting, result) : MarkdownRow(setting, result)) << std::flush;
+    std::cout << (json ? JsonRow(setting, result) : MarkdownRow(setting, result));
+    if (steps) std::cout << profile.Table();
+    std::cout << std::flush;
+    profile.Clear();
   }
 }
 
@@ -136,10 +144,11 @@ int BenchCommand(const std::vector<std::string>& argv) {
       .Number({"--read-once"}, "N",
               "measure nothing but N times reading the whole file, as loading does", 0, 10000,
               &flags.read_once)
-      .Text({"-o", "--output"}, "FORM", "md or json (one object a line)", &flags.output);
+      .Text({"-o", "--output"}, "FORM",
+            "md, json (one object a line), or steps: md, and where the time went", &flags.output);
   if (!arguments.Parse(argv)) return kExitOk;
-  if (flags.output != "md" && flags.output != "json") {
-    throw Error(ErrorKind::kUsage, "-o " + Printable(flags.output) + ": must be md or json");
+  if (flags.output != "md" && flags.output != "json" && flags.output != "steps") {
+    throw Error(ErrorKind::kUsage, "-o " + Printable(flags.output) + ": must be md, json or steps");
   }
   if (flags.read_once > 0) {
     ReadOnce(flags.seat.model, flags.read_once);
