@@ -256,6 +256,39 @@ TEST(CutExperts, DecodesExpertsAreCutAlikeAndNotBelowWhatIsWorthHandingOver) {
   EXPECT_EQ(Cut({1, 4, 2}, 768, 4096, 2).first, Cut({4, 4, 4}, 768, 4096, 2).first);
 }
 
+TEST_F(Steps, PickSumOfFewRowsIsCutAlongColumns) {
+  constexpr size_t kPicks = 8;
+  constexpr size_t kDim = 2048;
+  constexpr size_t kRows = 2;
+  std::vector<float> y(kRows * kPicks * kDim);
+  for (size_t i = 0; i < y.size(); ++i) y[i] = std::sin(static_cast<float>(i));
+  const std::vector<float> weights(kRows * kPicks, 0.125F);
+  std::vector<int32_t> places(kRows * kPicks);
+  for (size_t i = 0; i < places.size(); ++i)
+    places[i] = static_cast<int32_t>(i * 5 % places.size());
+  const auto groups = std::make_shared<PickGroups>();
+  groups->pair_places = places.data();
+  std::vector<float> whole(kRows * kDim), out(kRows * kDim, 7.0F);
+  kernels::PickSumArgs args;
+  args.y = y.data();
+  args.y_stride = kDim;
+  args.weights = weights.data();
+  args.top_k = kPicks;
+  args.dim = kDim;
+  args.out_stride = kDim;
+  live_ = kRows;
+  args.out = whole.data();
+  EXPECT_EQ(Run(*MakePickSum(backend_, args, groups, {&live_}, 1)), BL_OK);
+  double first = 0;
+  for (size_t i = 0; i < kPicks; ++i) first += 0.125 * y[static_cast<size_t>(places[i]) * kDim];
+  EXPECT_NEAR(whole[0], first, 1e-6);
+  args.out = out.data();
+  const auto step = MakePickSum(backend_, args, groups, {&live_}, 8);
+  EXPECT_GE(step->Tasks(), 4);
+  EXPECT_EQ(Run(*step), BL_OK);
+  EXPECT_EQ(out, whole);
+}
+
 TEST_F(Steps, SelectRowsGathersByTheMap) {
   const std::vector<float> x = {0, 1, 10, 11, 20, 21, 30, 31};
   const std::vector<int32_t> map = {3, 1, 99};  // beyond the live count: never looked at
