@@ -55,7 +55,9 @@ TEST_F(TextExtensionTest, ACallWaitsForATokenizerInTheMakingAndReportsItsFailure
     return std::pair(status, needed);
   });
   making.set_value({.tokenizer = &tokenizer_, .chat_template = &template_});
-  EXPECT_EQ(call.get(), std::pair(BL_OK, uint64_t{tokenizer_.Tokenise("Japan", {}).size()}));
+  const auto [status, count] = call.get();
+  EXPECT_EQ(status, BL_OK);
+  EXPECT_EQ(count, tokenizer_.Tokenise("Japan", {}).size());
 
   std::promise<TextParts> failing;
   const TextExtension failed(failing.get_future().share());
