@@ -161,6 +161,7 @@ void Connection::ReadHead() {
   state_ = State::kReading;
   ++serial_;
   request_ = {};
+  head_only_ = false;  // of the request before: a refusal of this one has a body
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(shared_->options.head_bytes_max));
   parser_->body_limit(shared_->options.body_bytes_max);
@@ -187,7 +188,9 @@ void Connection::OnHead(const ErrorCode& error, size_t bytes) {
   if (error) return Gone();
   const auto& head = parser_->get();
   http10_ = head.version() < 11;
-  keep_alive_ = parser_->keep_alive() && !shared_->Stopping();
+  // A proxy of HTTP/1.0 knows no chunks: to it another request may begin inside this body.
+  const bool framed_alike = !http10_ || head.count(http::field::transfer_encoding) == 0;
+  keep_alive_ = parser_->keep_alive() && framed_alike && !shared_->Stopping();
   head_only_ = head.method() == http::verb::head;
   // Both framings at once is how requests are smuggled past a proxy.
   if (head.find(http::field::transfer_encoding) != head.end() &&
@@ -218,7 +221,7 @@ void Connection::OnHead(const ErrorCode& error, size_t bytes) {
     return Reply(serial_, *refusal);
   }
   if (!ReserveBody()) return RefuseRequest(503, "too many request bodies in memory; try again");
-  if (!parser_->is_done() && head[http::field::expect] == "100-continue") {
+  if (!parser_->is_done() && beast::iequals(head[http::field::expect], "100-continue")) {
     Queue(std::string(kContinue));
   }
   ReadBody();

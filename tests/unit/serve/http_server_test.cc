@@ -154,6 +154,17 @@ TEST_F(HttpServerTest, HeadGetsTheLengthButNoBody) {
   EXPECT_EQ(client.Read().body, "GET /y ");
 }
 
+TEST_F(HttpServerTest, RefusalAfterAHeadRequestHasItsBody) {
+  const int port = Start();
+  Client client(port);
+  client.Send(RequestText("HEAD", "/x"));
+  client.Read(true);
+  client.Send("broken\r\n\r\n");
+  const Answer answer = client.Read();
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_THAT(answer.body, HasSubstr("malformed HTTP request"));
+}
+
 TEST_F(HttpServerTest, TargetIsDecodedAndQueryParsed) {
   std::promise<HttpRequest> seen;
   handler_ = [&, echo = handler_](std::shared_ptr<HttpExchange> exchange) {
@@ -243,6 +254,13 @@ TEST_F(HttpServerTest, ExpectContinueIsAnsweredBeforeTheBody) {
   ASSERT_TRUE(client.ReadUntil("HTTP/1.1 100 Continue\r\n\r\n"));
   client.Send("body");
   EXPECT_EQ(client.Read().body, "POST /e body");
+}
+
+TEST_F(HttpServerTest, ExpectContinueHasNoCase) {
+  const int port = Start();
+  Client client(port);
+  client.Send("POST /e HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-Continue\r\n\r\n");
+  EXPECT_TRUE(client.ReadUntil("HTTP/1.1 100 Continue\r\n\r\n"));
 }
 
 TEST_F(HttpServerTest, HeadAtTheLimitPassesAndOnePastIsRefused) {
@@ -392,6 +410,20 @@ TEST_F(HttpServerTest, Http10NeedsNoHost) {
   Client client(port);
   client.Send("GET /old HTTP/1.0\r\n\r\n");
   EXPECT_EQ(client.Read().body, "GET /old ");
+}
+
+// A proxy that knows no chunks takes what follows the first one for another client's request.
+TEST_F(HttpServerTest, Http10ConnectionEndsAfterAChunkedBody) {
+  const int port = Start();
+  Client client(port);
+  client.Send(
+      "POST /old HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "3\r\nabc\r\n0\r\n\r\nGET /smuggled HTTP/1.0\r\n\r\n");
+  const Answer answer = client.Read();
+  EXPECT_EQ(answer.body, "POST /old abc");
+  EXPECT_EQ(answer.headers.at("connection"), "close");
+  EXPECT_TRUE(client.ReadToEnd());
+  EXPECT_EQ(client.received(), "");
 }
 
 TEST_F(HttpServerTest, AbsoluteTargetIsServedAsItsPath) {
