@@ -15,6 +15,7 @@ inline constexpr uint64_t kTensorNameBytesMax = 256;  // writers keep to 64; som
 inline constexpr uint64_t kModelShardsMax = 1024;     // public sets have up to about 200 files
 inline constexpr size_t kSafetensorsNodesMax =
     16u << 20;  // a tensor's entry has about a dozen: over a million tensors
+inline constexpr uint64_t kFolderTensorsMax = 1u << 20;  // about what the values above can tell of
 inline constexpr uint64_t kCheckedTensorBytesMax =
     16u << 20;  // F32 tensors up to this are checked for NaN at load: the largest routers take 10
 inline constexpr int kLoadReadsMax = 16;  // in flight: where NVMe drives reach their best rate

@@ -198,6 +198,7 @@ std::vector<MappedTensor> FolderMap::Tensors(const Metadata& config) const {
                                           std::to_string(limits::kSeatLayersMax) + " are read");
   }
   std::vector<MappedTensor> tensors;
+  uint64_t sources = 0;
   InFileOrder(std::span(rows_), layers,
               [&](const FolderRow& row, const std::string& name, std::optional<uint64_t> layer) {
                 MappedTensor tensor{.name = name, .ne = {}, .sources = {}};
@@ -215,6 +216,12 @@ std::vector<MappedTensor> FolderMap::Tensors(const Metadata& config) const {
                                 config.source() + ": " + std::to_string(experts) +
                                     " experts, at most " + std::to_string(limits::kBankExpertsMax) +
                                     " are read");
+                  }
+                  sources += experts;
+                  if (sources > limits::kFolderTensorsMax) {
+                    throw Error(ErrorKind::kBadModel,
+                                config.source() + ": its layers and experts make more than " +
+                                    std::to_string(limits::kFolderTensorsMax) + " tensors");
                   }
                   for (uint64_t e = 0; e < experts; ++e) {
                     tensor.sources.push_back(ReplaceMark(from, kExpertMark, std::to_string(e)));

@@ -59,11 +59,12 @@ FolderSource::FolderSource(const model::SafetensorsFolder& folder, const FolderM
     : folder_(folder), metadata_(folder.path()) {
   map.Check(folder.config());
   const std::vector<MappedTensor> mapped = map.Tensors(folder.config());
-  AddMetadata(map);
   for (const MappedTensor& tensor : mapped) {
     if (!tensor.skipped) AddTensor(tensor);
   }
   RefuseUnnamed(mapped);
+  // After the tensors: what holds a row a token has shown that there are so many tokens.
+  AddMetadata(map);
 }
 
 void FolderSource::AddMetadata(const FolderMap& map) {

@@ -137,7 +137,10 @@ class Tools(unittest.TestCase):
                               ({"num_local_experts": 9}, "'model.layers.0.mlp.gate.weight': its shape is [8, 128]"),
                               ({"num_hidden_layers": 4}, "no tensor 'model.layers.3.input_layernorm.weight'"),
                               ({"num_hidden_layers": 2}, "'model.layers.2."),
-                              ({"vocab_size": 2011}, "not below the vocabulary of 2011"),
+                              ({"vocab_size": 2011}, "model.embed_tokens.weight': its shape is [2012, 128]"),
+                              # Refused before room for so many tokens is asked for.
+                              ({"vocab_size": 2**32 - 1}, "model.embed_tokens.weight': its shape is [2012, 128]"),
+                              ({"num_hidden_layers": 4096, "num_local_experts": 65536}, "more than 1048576 tensors"),
                               ({"norm_topk_prob": False}, "'norm_topk_prob' is not true"),
                               ({"norm_topk_prob": None}, "'norm_topk_prob' is not true"),
                               ({"rope_scaling": {"type": "yarn"}}, "'rope_scaling.type' is not 'default'"),
@@ -180,7 +183,8 @@ class Tools(unittest.TestCase):
         path = folder / "tokenizer.json"
         good = json.loads(path.read_text())
         for field, value, text in (("type", "Unigram", "byte-level BPE"), ("vocab", {"a": 0, "b": 0}, "id 0 is both"),
-                                   ("vocab", {"a": -1}, "not below the vocabulary"), ("merges", ["ab"], "merge 0"),
+                                   ("vocab", {"a": -1}, "not below the vocabulary"),
+                                   ("vocab", {"a": 2012}, "not below the vocabulary of 2012"), ("merges", ["ab"], "merge 0"),
                                    ("merges", [["a", ""]], "merge 0"), ("vocab", None, "'model.vocab'")):
             bad = json.loads(json.dumps(good))
             bad["model"][field] = value

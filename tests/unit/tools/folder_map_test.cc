@@ -95,9 +95,13 @@ TEST(FolderMapTest, SizesBeyondReasonAreRefused) {
   for (const char* json : {R"({"n_layers": 0, "width": 8, "v": 10, "n_experts": 1})",
                            R"({"n_layers": 4097, "width": 8, "v": 10, "n_experts": 1})",
                            R"({"n_layers": 1, "width": 8, "v": 10, "n_experts": 65537})",
+                           R"({"n_layers": 2049, "width": 8, "v": 10, "n_experts": 512})",
                            R"({"n_layers": 1, "width": 4294967296, "v": 10, "n_experts": 1})"}) {
     EXPECT_EQ(RefusalOf([&] { map.Tensors(Config(json)); }).kind, ErrorKind::kBadModel) << json;
   }
+  // 2048 stacks of 512: as many as there may be.
+  const char* most = R"({"n_layers": 2048, "width": 8, "v": 10, "n_experts": 512})";
+  EXPECT_EQ(map.Tensors(Config(most)).size(), 2 * 2048U + 2);
 }
 
 TEST(FolderMapTest, BadMapsAreRefusedWithTheField) {
