@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/limits.h"
+#include "runtime/base/log.h"
 
 namespace bloomery::memory {
 namespace {
@@ -88,8 +89,10 @@ ReadReport ReadAll(std::span<const ReadStretch> stretches,
           }
         });
       }
-    } catch (const std::system_error&) {
-      // Fewer threads than wanted read more slowly; this one alone reads everything, too.
+    } catch (const std::system_error& error) {
+      // This thread alone reads everything, too.
+      LOG(WARNING) << "the system gives no more than " << threads.size()
+                   << " threads to read with: " << error.what();
     }
     while (reads.Next()) {
       if (progress && reads.done() < reads.total()) progress(reads.done(), reads.total());

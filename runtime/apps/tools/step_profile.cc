@@ -34,8 +34,8 @@ void StepProfile::StepDone(const exec::StepTime& step) {
 
 std::string StepProfile::Table() const {
   std::vector<Row> rows = rows_;
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const Row& a, const Row& b) { return a.seconds > b.seconds; });
+  std::sort(rows.begin(), rows.end(),
+            [](const Row& a, const Row& b) { return a.seconds > b.seconds; });
   double all = 0;
   for (const Row& row : rows) all += row.seconds;
   std::string text =
