@@ -1,6 +1,8 @@
 #include "kernels-common/linear/cpu/linear.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -351,6 +353,63 @@ TEST(Linear, LanesBeyondATailKeepTheSignOfZero) {
       cpu::Linear(isa, any.Args(y), 0, 3, any.scratch.span());
       for (const float value : y) {
         EXPECT_TRUE(value == 0.0F && std::signbit(value)) << k << " " << IsaName(isa);
+      }
+    }
+  }
+}
+
+// Bytes before a page that nobody may touch: weights may be the last bytes of a mapped file.
+class FencedBytes {
+ public:
+  explicit FencedBytes(std::span<const std::byte> bytes) {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const std::size_t pages = (bytes.size() + page - 1) / page * page;
+    mapped_ = pages + page;
+    base_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base_ == MAP_FAILED) {
+      std::abort();
+    }
+    auto* end = static_cast<std::byte*>(base_) + pages;
+    mprotect(end, page, PROT_NONE);
+    data_ = end - bytes.size();
+    std::copy(bytes.begin(), bytes.end(), data_);
+  }
+  ~FencedBytes() { munmap(base_, mapped_); }
+  FencedBytes(const FencedBytes&) = delete;
+  FencedBytes& operator=(const FencedBytes&) = delete;
+
+  const std::byte* data() const { return data_; }
+
+ private:
+  void* base_;
+  std::size_t mapped_;
+  std::byte* data_;
+};
+
+// Also every number of rows that has a kernel of its own.
+TEST(Linear, NothingIsReadPastTheLastWeight) {
+  for (const FormatTraits& format : Formats()) {
+    for (const std::size_t k : {std::size_t{format.block_values}, std::size_t{768}}) {
+      if (k % format.block_values != 0) {
+        continue;
+      }
+      for (const std::size_t n : {1U, 3U, 16U, 35U}) {
+        LinearCase any(format, k, n, 13, k + n);
+        const FencedBytes weights(any.weights);
+        for (const std::size_t rows : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 12U, 13U}) {
+          any.rows = rows;
+          std::vector<float> expected;
+          reference::Linear(any.Args(expected), 0, n);
+          for (const Isa isa : AvailableIsas()) {
+            std::vector<float> y;
+            LinearArgs args = any.Args(y);
+            args.weight.data = weights.data();
+            cpu::Linear(isa, args, 0, n, any.scratch.span());
+            ASSERT_EQ(FirstDifference(y, expected), y.size())
+                << format.name << " k " << k << " n " << n << " rows " << rows << " "
+                << IsaName(isa);
+          }
+        }
       }
     }
   }
