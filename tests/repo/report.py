@@ -9,10 +9,19 @@ failure: nothing is left out in silence. Ends with the line "N passed, N failed,
 """
 import os
 import pathlib
+import platform
 import sys
 import xml.etree.ElementTree as ET
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
+
+
+def has_avx512():
+    flags = next((line for line in open("/proc/cpuinfo") if line.startswith("flags")), "").split()
+    return AVX512 <= set(flags)
 
 
 def conditions():
@@ -20,6 +29,7 @@ def conditions():
     return {
         "always": True,
         "no-oracles": not pathlib.Path(oracles, "models").is_dir(),
+        "no-avx512": platform.machine() == "x86_64" and not has_avx512(),
         "not-root": os.geteuid() != 0,
     }
 

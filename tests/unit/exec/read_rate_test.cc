@@ -11,7 +11,7 @@ TEST(ReadRate, EveryByteIsReadOnceInEachMeasure) {
   EXPECT_EQ(rate.bytes(), uint64_t{5} << 20);
   for (int i = 0; i < 2; ++i) {
     EXPECT_GT(rate.Measure(pool), 0);
-    // Every byte is 1: the words add up to this, and no other order or repetition does.
+    // Every byte is 1: a piece left out, or read once more than another, changes the sum.
     EXPECT_EQ(rate.sum(), rate.bytes() / 8 * 0x0101010101010101U);
   }
 }

@@ -18,7 +18,7 @@ using testing::Random;
 bool CanRun() { return DetectIsa() >= Isa::kAvx512Vnni; }
 
 TEST(AmxLinear, EmulatedTilesGiveTheBitsOfTheReferenceForEveryShape) {
-  if (!CanRun()) return;
+  if (!CanRun()) GTEST_SKIP() << "this machine has no AVX-512 VNNI";
   std::size_t kernels = 0;
   for (const FormatTraits& format : Formats()) {
     cpu::LinearFunction* const run = EmulatedTileKernel(format);
@@ -56,7 +56,7 @@ TEST(AmxLinear, EmulatedTilesGiveTheBitsOfTheReferenceForEveryShape) {
 // Every scale and every code of Q6_K at the ends of their ranges, and activations at theirs: the
 // planes must hold -32 * -128 = 4096 and the sums 256 * 4096 * 127.
 TEST(AmxLinear, PlanesHoldTheWorstProducts) {
-  if (!CanRun()) return;
+  if (!CanRun()) GTEST_SKIP() << "this machine has no AVX-512 VNNI";
   struct Worst {
     const char* what;
     int type;
