@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <future>
 #include <iostream>
+#include <utility>
 
 #include "runtime/apps/load_progress.h"
 #include "runtime/base/error.h"
@@ -61,18 +63,6 @@ bl_dtype DtypeOf(serve::PlaneType type) {
       return BL_Q8_0;
   }
   return BL_F16;
-}
-
-memory::WeightSource SourceOf(serve::LoadMode mode) {
-  switch (mode) {
-    case serve::LoadMode::kAuto:
-      return memory::WeightSource::kAuto;
-    case serve::LoadMode::kRead:
-      return memory::WeightSource::kRead;
-    case serve::LoadMode::kMap:
-      return memory::WeightSource::kMap;
-  }
-  return memory::WeightSource::kAuto;
 }
 
 int64_t ArchitectureNumber(const model::Metadata& metadata, const std::string& architecture,
@@ -131,6 +121,14 @@ void ApplyChatSurface(const plugin::ChatSurface& chat, text::VocabularyData& voc
   }
 }
 
+std::function<void(uint64_t, uint64_t)> UnlessFailed(std::shared_future<TextParts> parts,
+                                                     std::function<void(uint64_t, uint64_t)> show) {
+  return [parts = std::move(parts), show = std::move(show)](uint64_t done, uint64_t total) {
+    if (parts.wait_for(std::chrono::seconds(0)) == std::future_status::ready) parts.get();
+    show(done, total);
+  };
+}
+
 ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string& path,
                          const std::string& executable, const std::string& plugin_path_variable)
     : model_(std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), path))) {
@@ -157,7 +155,8 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   text_extension_ = std::make_unique<TextExtension>(parts);
   instance_->SetTextExtension(&text_extension_->table());
   LoadProgress progress(std::cerr, isatty(STDERR_FILENO) != 0);
-  options.progress = [&](uint64_t done, uint64_t total) { progress.Show(done, total); };
+  options.progress =
+      UnlessFailed(parts, [&](uint64_t done, uint64_t total) { progress.Show(done, total); });
   try {
     runner_ = exec::LoadSeat(*model_, *instance_, options);
   } catch (...) {
@@ -219,7 +218,7 @@ exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
   options.v_type = DtypeOf(settings.type_v);
   options.kernels = settings.isa;
   options.host_budget = settings.host_budget_bytes;
-  options.weight_source = SourceOf(settings.load_mode);
+  options.weight_source = settings.load_mode;
   return options;
 }
 

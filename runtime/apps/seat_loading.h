@@ -3,7 +3,9 @@
 // them. Loading runs on the calling thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +29,11 @@ int32_t SlotContext(int32_t asked, uint64_t trained);
 // The file's pre-tokenizer with what the plugin says: the plugin's where the file names none (or
 // "default"), else the file's, with a log line where they differ; and the plugin's stop ids.
 void ApplyChatSurface(const plugin::ChatSurface& chat, text::VocabularyData& vocabulary);
+
+// `show` for a load beside which `parts` are made: throws their failure as soon as they have
+// failed, which ends the load.
+std::function<void(uint64_t, uint64_t)> UnlessFailed(std::shared_future<TextParts> parts,
+                                                     std::function<void(uint64_t, uint64_t)> show);
 
 class ServedModel {
  public:

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/limits.h"
@@ -38,11 +39,16 @@ class Reads {
       done_.fetch_add(read.to.size(), std::memory_order_relaxed);
       return true;
     } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (!failure_) failure_ = std::current_exception();
-      failed_.store(true);
+      Fail(std::current_exception());
       return false;
     }
+  }
+
+  // No read begins any more; the first failure stays.
+  void Fail(std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(failure);
+    failed_.store(true);
   }
 
   // After all threads have ended.
@@ -94,8 +100,12 @@ ReadReport ReadAll(std::span<const ReadStretch> stretches,
       LOG(WARNING) << "the system gives no more than " << threads.size()
                    << " threads to read with: " << error.what();
     }
-    while (reads.Next()) {
-      if (progress && reads.done() < reads.total()) progress(reads.done(), reads.total());
+    try {
+      while (reads.Next()) {
+        if (progress && reads.done() < reads.total()) progress(reads.done(), reads.total());
+      }
+    } catch (...) {
+      reads.Fail(std::current_exception());
     }
   }
   reads.Rethrow();

@@ -28,8 +28,9 @@ struct ReadReport {
 
 // Reads all stretches, cut where `to` crosses a multiple of limits::kLoadReadBytes, at most
 // limits::kLoadReadsMax at a time. `progress(done, total)` is called by the calling thread now and
-// then, `done` growing, and with the total at the end. The first failed read's Error is thrown when
-// no read is in flight any more; what was read until then stays in place.
+// then, `done` growing, and with the total at the end. The first failed read's Error, or what
+// `progress` throws, ends the reading and is thrown when no read is in flight any more; what was
+// read until then stays in place.
 ReadReport ReadAll(std::span<const ReadStretch> stretches,
                    const std::function<void(uint64_t, uint64_t)>& progress = {});
 

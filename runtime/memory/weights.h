@@ -12,12 +12,10 @@
 
 #include "runtime/memory/host_buffer.h"
 #include "runtime/memory/parallel_read.h"
+#include "runtime/memory/weight_source.h"
 #include "runtime/model/inventory.h"
 
 namespace bloomery::memory {
-
-// kAuto is settled by whoever plans: read where the plan fits, else map.
-enum class WeightSource { kAuto, kRead, kMap };
 
 class WeightStore {
  public:
@@ -27,8 +25,9 @@ class WeightStore {
   // `source`: kRead or kMap. Loads the tensors (indices into model.tensors(), none twice), several
   // reads in flight, past the page cache where that is possible. A tensor's address is its offset
   // in the file modulo 4096. `progress(done, total)` is called by this thread now and then, with
-  // the total at the end. Throws Error(kNoMemory), the errors of reading naming file and offset,
-  // and Error(kNoInput) naming a tensor that cannot be mapped.
+  // the total at the end; throwing it ends the load. Throws Error(kNoMemory), the errors of reading
+  // naming file and offset, Error(kNoInput) naming a tensor that cannot be mapped, and what
+  // `progress` throws.
   WeightStore(const model::ModelFile& model, std::span<const size_t> tensors, WeightSource source,
               const std::function<void(uint64_t, uint64_t)>& progress = {});
 

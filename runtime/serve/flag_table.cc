@@ -6,6 +6,7 @@
 #include "runtime/base/json.h"
 #include "runtime/base/limits.h"
 #include "runtime/exec/kernel_names.h"
+#include "runtime/exec/load_modes.h"
 #include "runtime/serve/flags.h"
 
 namespace bloomery::serve {
@@ -209,15 +210,11 @@ constexpr Flag kFlags[] = {
     {.group = "Model", .names = "--mmap", .negative = "--no-mmap", .env = "LLAMA_ARG_MMAP",
      .value = kSwitch, .fallback = "as --load-mode says",
      .help = "Map the model's file, or read it into memory of the process.",
-     .apply = BLOOMERY_SET(s.load_mode = i.on ? LoadMode::kMap : LoadMode::kRead)},
+     .apply = BLOOMERY_SET(s.load_mode = i.on ? exec::LoadMode::kMap : exec::LoadMode::kRead)},
     {.group = "Model", .names = "-lm --load-mode", .env = "LLAMA_ARG_LOAD_MODE", .value = kChoice,
-     .metavar = "MODE", .fallback = "auto", .choices = "auto|none|mmap|mlock|mmap+mlock|dio",
-     .help = "How weights get into memory: none and dio read them, past the page cache where the "
-             "file system allows it; mmap maps the file; auto reads where the plan fits into memory "
-             "and maps otherwise. Locking is left to the system.",
-     .apply = BLOOMERY_SET(s.load_mode = i.text == "auto"                    ? LoadMode::kAuto
-                                         : i.text == "none" || i.text == "dio" ? LoadMode::kRead
-                                                                               : LoadMode::kMap)},
+     .metavar = "MODE", .fallback = "auto", .choices = exec::kLoadModeChoices,
+     .help = exec::kLoadModeHelp,
+     .apply = BLOOMERY_SET(s.load_mode = exec::LoadModeOf(i.text))},
     {.group = "Model", .names = "--mlock", .env = "LLAMA_ARG_MLOCK", .value = kSwitch,
      .support = kIgnored, .help = kHintOnly},
     {.group = "Model", .names = "-lzm --lazy-mode", .env = "LLAMA_ARG_LAZY_MODE", .value = kText,

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "runtime/exec/load_modes.h"
 #include "runtime/text/sampling.h"
 
 namespace bloomery::serve {
 
 enum class PlaneType { kF32, kF16, kQ8_0 };
 enum class Thinking { kAuto, kOn, kOff };
-enum class LoadMode { kAuto, kRead, kMap };  // kAuto: read where the plan fits, else map
 
 struct ServeSettings {
   // Model and where it runs.
@@ -23,7 +23,7 @@ struct ServeSettings {
   std::vector<std::string> tags;
   std::vector<std::string> plugin_dirs;
   std::string isa = "auto";  // exec::kKernelChoices
-  LoadMode load_mode = LoadMode::kAuto;
+  exec::LoadMode load_mode = exec::LoadMode::kAuto;
   uint64_t host_budget_bytes = 0;  // 0: what the machine has available
   int threads = 0;                 // 0: one a core
 

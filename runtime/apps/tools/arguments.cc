@@ -53,8 +53,7 @@ Arguments::Arguments(std::string program, std::string about)
 
 Arguments& Arguments::Add(Names names, std::string_view value_name, std::string help,
                           std::function<void(std::string_view, const std::string&)> set) {
-  options_.push_back(
-      {std::move(names), std::string(value_name), std::move(help), std::move(set), false});
+  options_.push_back({std::move(names), std::string(value_name), std::move(help), std::move(set)});
   return *this;
 }
 
@@ -101,6 +100,14 @@ Arguments& Arguments::Real(Names names, std::string_view value_name, std::string
              });
 }
 
+Arguments& Arguments::Switch(Names names, std::string_view help, std::string value,
+                             std::string* out) {
+  Add(std::move(names), "", std::string(help),
+      [out, value = std::move(value)](std::string_view, const std::string&) { *out = value; });
+  options_.back().takes_value = false;
+  return *this;
+}
+
 Arguments& Arguments::Positional(std::string_view value_name, std::string_view help,
                                  std::string* out) {
   return Add({}, value_name, std::string(help),
@@ -134,9 +141,13 @@ bool Arguments::Parse(const std::vector<std::string>& argv) const {
         throw Error(ErrorKind::kUsage,
                     "unknown option '" + Printable(word) + "'; --help lists the known ones");
       }
+      given.insert(option);
+      if (!option->takes_value) {
+        option->set(word, "");
+        continue;
+      }
       if (i + 1 == argv.size()) throw Error(ErrorKind::kUsage, word + ": a value is missing");
       option->set(word, argv[++i]);
-      given.insert(option);
       continue;
     }
     next_positional = std::find_if(next_positional, options_.end(),
@@ -169,7 +180,7 @@ std::string Arguments::Help() const {
       for (const std::string_view name : option.names) {
         left += (left.empty() ? "" : ", ") + std::string(name);
       }
-      left += " " + option.value_name;
+      if (option.takes_value) left += " " + option.value_name;
     }
     constexpr size_t kHelpColumn = 28;
     left.resize(std::max(kHelpColumn, left.size() + 2), ' ');

@@ -36,6 +36,8 @@ class Arguments {
   // A number of [min, max].
   Arguments& Real(Names names, std::string_view value_name, std::string_view help, double min,
                   double max, double* out);
+  // Takes no value: sets `*out` to `value`.
+  Arguments& Switch(Names names, std::string_view help, std::string value, std::string* out);
   Arguments& Positional(std::string_view value_name, std::string_view help, std::string* out);
   // Makes the option or argument added last one that must be given.
   Arguments& Required();
@@ -51,6 +53,7 @@ class Arguments {
     std::string help;
     std::function<void(std::string_view name, const std::string& value)> set;
     bool required = false;
+    bool takes_value = true;
   };
 
   Arguments& Add(Names names, std::string_view value_name, std::string help,

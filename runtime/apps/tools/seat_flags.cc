@@ -8,6 +8,7 @@
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/base/utf8.h"
+#include "runtime/exec/load_modes.h"
 #include "runtime/model/gguf.h"
 #include "runtime/plugin/select.h"
 
@@ -38,7 +39,12 @@ void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
       .Number({"-ub", "--ubatch-size"}, "N", "rows of one pass", 1, 1 << 16, &flags.ubatch)
       .Text({"--kernels"}, "NAME", "kernels to run: auto, or an instruction set", &flags.kernels)
       .Text({"-ctk", "--cache-type-k"}, "TYPE", "of the keys kept: f32, f16, q8_0", &flags.type_k)
-      .Text({"-ctv", "--cache-type-v"}, "TYPE", "of the values kept", &flags.type_v);
+      .Text({"-ctv", "--cache-type-v"}, "TYPE", "of the values kept", &flags.type_v)
+      .Text({"-lm", "--load-mode"}, "MODE",
+            std::string(exec::kLoadModeChoices) + ": " + std::string(exec::kLoadModeHelp),
+            &flags.load_mode)
+      .Switch({"--mmap"}, "as --load-mode mmap", "mmap", &flags.load_mode)
+      .Switch({"--no-mmap"}, "as --load-mode none", "none", &flags.load_mode);
 }
 
 LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_context,
@@ -52,6 +58,7 @@ LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_cont
   options.k_type = PlaneTypeOf("-ctk", flags.type_k);
   options.v_type = PlaneTypeOf("-ctv", flags.type_v);
   options.kernels = flags.kernels;
+  options.weight_source = exec::LoadModeOf(flags.load_mode);
 
   LoadedSeat loaded;
   loaded.model = std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), flags.model));

@@ -22,9 +22,10 @@ struct SeatFlags {
   std::string kernels = "auto";
   std::string type_k = "f16";
   std::string type_v = "f16";
+  std::string load_mode = "auto";
 };
 
-// -m, --plugin-dir, -ub, --kernels, -ctk, -ctv.
+// -m, --plugin-dir, -ub, --kernels, -ctk, -ctv, -lm, --mmap, --no-mmap.
 void AddSeatFlags(Arguments& arguments, SeatFlags& flags);
 
 struct LoadedSeat {

@@ -40,22 +40,28 @@ void Relax() {
 
 }  // namespace
 
-std::vector<int> PhysicalCores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
+std::vector<int> CoresAmong(std::span<const int> allowed, const std::string& cpu_folder) {
   std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return {0};
   std::set<std::string> seen;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed)) continue;
-    std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
+  for (const int cpu : allowed) {
+    std::ifstream file(cpu_folder + "/cpu" + std::to_string(cpu) +
                        "/topology/thread_siblings_list");
     std::string siblings;
-    // Without the file each logical CPU counts as a core.
     if (!std::getline(file, siblings)) siblings = "cpu" + std::to_string(cpu);
     if (seen.insert(siblings).second) cores.push_back(cpu);
   }
-  return cores.empty() ? std::vector<int>{0} : cores;
+  return cores;
+}
+
+std::vector<int> PhysicalCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return {0};
+  std::vector<int> allowed;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) allowed.push_back(cpu);
+  }
+  return allowed.empty() ? std::vector<int>{0} : CoresAmong(allowed);
 }
 
 int32_t ProcessorsOf(const std::string& cpu_max) {

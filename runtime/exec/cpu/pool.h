@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,7 +18,13 @@
 
 namespace bloomery::exec {
 
-// Physical cores this process may run on, one logical CPU of each; at least one.
+// One logical CPU of each physical core among the logical CPUs `allowed`, by the sibling lists
+// under `cpu_folder`; a CPU without one counts as a core.
+std::vector<int> CoresAmong(std::span<const int> allowed,
+                            const std::string& cpu_folder = "/sys/devices/system/cpu");
+
+// Of those the calling thread may run on, which is what the process may use where nobody has pinned
+// the thread; at least one.
 std::vector<int> PhysicalCores();
 
 // Threads where the user names no number: the physical cores, or fewer where the process's control

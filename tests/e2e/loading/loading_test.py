@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Loading as a user meets it: one layer of the fixture is loaded by a server, whose largest resident set stays within
-64 MB of the plan it printed (so nothing is held twice, not even while it loads); and a process that may use one core
+64 MB of the plan it printed (so nothing is held twice, not even while it loads): passes are short here, so that nearly
+all of the plan is weights and all of it is touched, and a second copy of a tenth of them would show. And a process that may use one core
 only, with more threads than that, still answers. Usage: loading_test.py BUILD_FOLDER"""
 import os
 import subprocess
@@ -19,8 +20,9 @@ def main():
         subprocess.run([f"{build}/bin/bloomery", "fixture", "--arch", "qwen3moe", "--layers", "1", "--type", "Q4_K_M",
                         model], check=True, stderr=subprocess.DEVNULL)
         check = [sys.executable, str(script), build, model, "--rounds", "1", "--warm", "--slack-mb", SLACK_MB, "--"]
-        subprocess.run([*check, "-c", "1024"], check=True)
-        subprocess.run([*check, "-c", "1024", "-t", "4"], check=True,
+        small = ["-c", "256", "-ub", "8"]
+        subprocess.run([*check, *small], check=True)
+        subprocess.run([*check, *small, "-t", "4"], check=True,
                        preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}))
 
 

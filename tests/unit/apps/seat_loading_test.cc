@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <exception>
+#include <future>
+
 #include "runtime/model/gguf.h"
 #include "tests/support/refusal.h"
 
@@ -63,6 +66,36 @@ TEST(ChatSurface, ThePluginsStopIdsEndAnAnswerAndOneOutsideTheVocabularyIsRefuse
   const test::Refusal refusal = test::RefusalOf([&] { text::Tokenizer{vocabulary}; });
   EXPECT_EQ(refusal.kind, ErrorKind::kBadModel);
   EXPECT_THAT(refusal.message, HasSubstr("the plugin's stop id 1073741824"));
+}
+
+TEST(ServedModel, AFailedTokenizerEndsTheLoadAtItsNextStep) {
+  std::promise<TextParts> making;
+  int shown = 0;
+  const auto progress =
+      UnlessFailed(making.get_future().share(), [&](uint64_t, uint64_t) { ++shown; });
+  progress(1, 3);
+  EXPECT_EQ(shown, 1);
+  making.set_exception(std::make_exception_ptr(Error(ErrorKind::kBadModel, "no merges")));
+  const test::Refusal refusal = test::RefusalOf([&] { progress(2, 3); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kBadModel);
+  EXPECT_EQ(refusal.message, "no merges");
+  EXPECT_EQ(shown, 1);
+  std::promise<TextParts> made;
+  made.set_value({});
+  UnlessFailed(made.get_future().share(), [&](uint64_t, uint64_t) { ++shown; })(3, 3);
+  EXPECT_EQ(shown, 2);
+}
+
+TEST(ServedModel, ATemplateThatDoesNotParseIsRefusedInEveryLoadMode) {
+  for (const exec::LoadMode mode : {exec::LoadMode::kRead, exec::LoadMode::kMap}) {
+    serve::ServeSettings settings = Settings();
+    settings.context = 64;
+    settings.load_mode = mode;
+    settings.chat_template = "{% if";
+    const test::Refusal refusal =
+        test::RefusalOf([&] { const ServedModel model(settings, kMini, "", ""); });
+    EXPECT_THAT(refusal.message, HasSubstr("template"));
+  }
 }
 
 TEST(ServedModel, HonoursThePluginsChatSurface) {

@@ -38,10 +38,10 @@ TEST(SeatOptions, SlotsPlaneTypesKernelsAndMappingFollowTheSettings) {
   serve::ServeSettings settings;
   EXPECT_EQ(ServedModel::OptionsOf(settings, 64).kernels, "auto");
   EXPECT_EQ(ServedModel::OptionsOf(settings, 64).weight_source, memory::WeightSource::kAuto);
-  settings.load_mode = serve::LoadMode::kMap;
+  settings.load_mode = exec::LoadMode::kMap;
   EXPECT_EQ(ServedModel::OptionsOf(settings, 64).weight_source, memory::WeightSource::kMap);
   settings.isa = "scalar";
-  settings.load_mode = serve::LoadMode::kRead;
+  settings.load_mode = exec::LoadMode::kRead;
   settings.host_budget_bytes = 12345;
   settings.threads = 3;
   settings.parallel = 5;

@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <vector>
 
 #include "kernels-common/cpu/fp_environment.h"
+#include "tests/support/temp_dir.h"
 
 namespace bloomery::exec {
 namespace {
@@ -140,6 +145,43 @@ TEST(DefaultThreads, AControlGroupsQuotaIsRoundedUpAndItsAbsenceIsNoLimit) {
   EXPECT_EQ(ProcessorsOf("9223372036854775807 1"), 0);
   EXPECT_GE(DefaultThreads(), 1);
   EXPECT_LE(DefaultThreads(), static_cast<int32_t>(PhysicalCores().size()));
+}
+
+// A folder as the kernel's /sys/devices/system/cpu, with each CPU's siblings; "" for none.
+struct CpuFolder {
+  test::TempDir folder;
+
+  explicit CpuFolder(const std::vector<std::string>& siblings) {
+    for (size_t cpu = 0; cpu < siblings.size(); ++cpu) {
+      if (siblings[cpu].empty()) continue;
+      const std::string path = folder.File("cpu" + std::to_string(cpu) + "/topology");
+      std::filesystem::create_directories(path);
+      std::ofstream(path + "/thread_siblings_list") << siblings[cpu] << '\n';
+    }
+  }
+  std::vector<int> Cores(const std::vector<int>& allowed) const {
+    return CoresAmong(allowed, folder.path());
+  }
+};
+
+TEST(PhysicalCores, OneOfTheSiblingsThatAreAllowedStandsForACore) {
+  using testing::ElementsAre;
+  // Siblings far apart, as servers number them; then next to each other.
+  const CpuFolder apart({"0,4", "1,5", "2,6", "3,7", "0,4", "1,5", "2,6", "3,7"});
+  EXPECT_THAT(apart.Cores({0, 1, 2, 3, 4, 5, 6, 7}), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(apart.Cores({4, 6, 7}), ElementsAre(4, 6, 7));
+  EXPECT_THAT(apart.Cores({1, 4, 5}), ElementsAre(1, 4));
+  const CpuFolder beside({"0-1", "0-1", "2-3", "2-3"});
+  EXPECT_THAT(beside.Cores({0, 1, 2, 3}), ElementsAre(0, 2));
+  EXPECT_THAT(beside.Cores({1, 2, 3}), ElementsAre(1, 2));
+}
+
+TEST(PhysicalCores, ACpuSetOfOneCpuIsOneCoreAndACpuWithoutSiblingListCounts) {
+  using testing::ElementsAre;
+  const CpuFolder folder({"0-1", "0-1", "", "3"});
+  EXPECT_THAT(folder.Cores({1}), ElementsAre(1));
+  EXPECT_THAT(folder.Cores({1, 2, 3}), ElementsAre(1, 2, 3));
+  EXPECT_THAT(CoresAmong(std::array{5, 9}, folder.folder.File("nowhere")), ElementsAre(5, 9));
 }
 
 TEST(PhysicalCores, AtLeastOneAndNoneTwice) {

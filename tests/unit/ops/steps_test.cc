@@ -242,6 +242,23 @@ TEST(CutExperts, APopularExpertIsCutIntoPiecesNoLargerThanTheRest) {
   EXPECT_EQ(few.first[5], 8 + 4 * 2);
 }
 
+TEST(CutExperts, EveryWeightRowOfEveryActiveExpertIsInExactlyOnePiece) {
+  // Rows that are no whole tiles, a single one, thread counts beyond them, an expert without picks.
+  for (const int32_t threads : {1, 3, 16, 200}) {
+    for (const int64_t n : {1, 31, 33, 768, 1000}) {
+      const Cut cut({7, 0, 300, 1, 2}, n, 512, threads);
+      ASSERT_EQ(cut.first[0], 0);
+      for (size_t at = 0; at < cut.active.size(); ++at) {
+        SCOPED_TRACE(testing::Message() << threads << " threads, " << n << " rows, expert " << at);
+        ASSERT_GT(cut.pieces(at), 0);
+        // As the steps read it: a piece begins at its number times per_piece, the last ends at n.
+        ASSERT_GE(int64_t{cut.pieces(at)} * cut.per_piece[at], n);
+        ASSERT_LT(int64_t{cut.pieces(at) - 1} * cut.per_piece[at], n);
+      }
+    }
+  }
+}
+
 TEST(CutExperts, DecodesExpertsAreCutAlikeAndNotBelowWhatIsWorthHandingOver) {
   const Cut up(std::vector<int32_t>(8, 1), 768, 4096, 16);
   EXPECT_EQ(up.first[8], 8 * 24);

@@ -18,6 +18,7 @@ struct Parsed {
   std::vector<int64_t> sizes{1};
   int64_t count = 3;
   double share = 0;
+  std::string mode = "auto";
 };
 
 Parsed Parse(const std::vector<std::string>& argv) {
@@ -28,6 +29,7 @@ Parsed Parse(const std::vector<std::string>& argv) {
       .Numbers({"-n"}, "N", "sizes", 0, 100, &p.sizes)
       .Number({"-c"}, "N", "count", 1, 10, &p.count)
       .Real({"-s"}, "P", "share", 0, 1, &p.share)
+      .Switch({"--quick"}, "as mode quick", "quick", &p.mode)
       .Positional("IN", "input", &p.in)
       .Required()
       .Positional("OUT", "output", &p.out);
@@ -51,6 +53,15 @@ TEST(Arguments, OptionsAndPositionalsMix) {
   EXPECT_THAT(p.sizes, ElementsAre(4, 5));
   EXPECT_EQ(p.count, 10);
   EXPECT_EQ(p.share, 0.5);
+}
+
+TEST(Arguments, ASwitchTakesNoValue) {
+  EXPECT_EQ(Parse({"a"}).mode, "auto");
+  const Parsed p = Parse({"--quick", "a", "b"});
+  EXPECT_EQ(p.mode, "quick");
+  EXPECT_EQ(p.in, "a");
+  EXPECT_EQ(p.out, "b");
+  EXPECT_EQ(Parse({"a", "--quick"}).mode, "quick");
 }
 
 TEST(Arguments, WrongOnesAreRefusedByName) {
