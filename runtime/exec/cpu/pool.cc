@@ -30,6 +30,17 @@ constexpr int kSpinsBeforeParking = 2000;
 // Spins before the caller offers its core: a worker that was preempted may wait for it.
 constexpr int kSpinsBeforeYield = 500;
 
+// What one look at the pool's word says. Both numbers come from the same look, so that a late
+// thread can never pair a task with another step's count.
+struct Ticket {
+  int32_t task;
+  int32_t tasks;
+
+  explicit Ticket(uint64_t word)
+      : task(static_cast<int32_t>(word & kTaskMask)),
+        tasks(static_cast<int32_t>(word >> kTaskBits & kTaskMask)) {}
+};
+
 void Relax() {
 #if defined(__x86_64__)
   _mm_pause();
@@ -163,8 +174,8 @@ Pool::Counts Pool::counts() const {
 }
 
 bool Pool::HasWork() const {
-  const uint64_t ticket = ticket_.load(std::memory_order_seq_cst);
-  return (ticket & kTaskMask) < (ticket >> kTaskBits & kTaskMask);
+  const Ticket next(ticket_.load(std::memory_order_seq_cst));
+  return next.task < next.tasks;
 }
 
 // One read-modify-write of a shared line a task, and one more a thread and step. The step cannot
@@ -174,13 +185,11 @@ void Pool::DoTasks(size_t index) {
   if (!HasWork()) return;
   int32_t ran = 0;
   for (;;) {
-    const uint64_t ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);
-    const uint64_t task = ticket & kTaskMask;
-    const uint64_t tasks = ticket >> kTaskBits & kTaskMask;
-    if (task >= tasks) break;
-    RunTask(index, *step_, static_cast<int32_t>(task));
+    const Ticket drawn(ticket_.fetch_add(1, std::memory_order_acq_rel));
+    if (drawn.task >= drawn.tasks) break;
+    RunTask(index, *step_, drawn.task);
     ++ran;
-    if (task + 1 == tasks) break;
+    if (drawn.task + 1 == drawn.tasks) break;
   }
   if (ran > 0) done_.fetch_add(ran, std::memory_order_acq_rel);
 }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -94,12 +95,74 @@ TEST(Pool, ANegativeOrHugeTaskCountIsAFailureNotACrash) {
   EXPECT_EQ(done.load(), Pool::kTasksMax);
 }
 
+TEST(Pool, AStepEndsWhenItsLastTaskHasEndedNotWhenItHasBegun) {
+  Pool pool(2, 64, false);
+  const std::thread::id caller = std::this_thread::get_id();
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> inside{0};
+    std::atomic<int> ended{0};
+    // One task each; the worker's is still busy when the caller has nothing left to do.
+    const FakeStep step(2, [&](int32_t, ops::Worker*) {
+      inside.fetch_add(1);
+      while (inside.load() < 2) std::this_thread::yield();
+      if (std::this_thread::get_id() != caller) {
+        for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+      }
+      ended.fetch_add(1);
+      return BL_OK;
+    });
+    pool.Run(step);
+    ASSERT_EQ(ended.load(), 2);
+  }
+}
+
+TEST(Pool, ALateThreadRunsEachStepsOwnTasksOnce) {
+  // Steps of two tasks leave the other threads with tickets beyond them, while one of many begins.
+  Pool pool(4, 64, false);
+  using Counts = std::array<std::atomic<int>, 64>;
+  Counts few_times{};
+  Counts many_times{};
+  const auto counting = [](int32_t tasks, Counts& times) {
+    return FakeStep(tasks, [&times](int32_t task, ops::Worker*) {
+      times[static_cast<size_t>(task)].fetch_add(1, std::memory_order_relaxed);
+      return BL_OK;
+    });
+  };
+  constexpr int kFew = 2;
+  const FakeStep few = counting(kFew, few_times);
+  const FakeStep many = counting(64, many_times);
+  constexpr int kRounds = 20000;
+  for (int round = 0; round < kRounds; ++round) {
+    pool.Run(few);
+    pool.Run(many);
+  }
+  for (size_t task = 0; task < many_times.size(); ++task) {
+    EXPECT_EQ(few_times[task].load(), task < kFew ? kRounds : 0) << task;
+    EXPECT_EQ(many_times[task].load(), kRounds) << task;
+  }
+}
+
+// True when all threads of this process but the calling one sleep in the kernel.
+bool OthersSleep() {
+  const std::string self = std::to_string(gettid());
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (task.path().filename() == self) continue;
+    std::string stat;
+    std::getline(std::ifstream(task.path() / "stat"), stat);
+    // "tid (name) S …"
+    const size_t name_end = stat.rfind(") ");
+    if (name_end == std::string::npos || stat[name_end + 2] != 'S') return false;
+  }
+  return true;
+}
+
 TEST(Pool, ParkedWorkersWakeForTheNextStep) {
   Pool pool(2, 64, false);
   std::atomic<bool> met{false};
   // Two tasks that wait for each other need two threads; the worker is parked before each round.
   for (int round = 0; round < 3; ++round) {
-    while (pool.parked() == 0) std::this_thread::yield();
+    // Announced first, asleep a moment later: only then is it the call that wakes.
+    while (pool.parked() == 0 || !OthersSleep()) std::this_thread::yield();
     std::atomic<int> inside{0};
     met = false;
     const FakeStep step(2, [&](int32_t, ops::Worker*) {

@@ -130,6 +130,21 @@ TEST(ReadAll, ShortReadsOfEveryThreadAreCompleted) {
   }
 }
 
+TEST(ReadAll, ProgressAndReportCountTheBytesThatWereRead) {
+  const std::vector<std::byte> content = Content(9 * kRead);
+  const auto file = MakeMemoryFile("content.bin", content);
+  HostBuffer room(9 * kRead, "room");
+  ASSERT_EQ(reinterpret_cast<uintptr_t>(room.data()) % kRead, 0U);
+  const std::vector<ReadStretch> stretches = {{file.get(), 0, room.bytes()}};
+  const ReadReport report = ReadAll(stretches, [](uint64_t done, uint64_t total) {
+    EXPECT_EQ(done % kRead, 0U);  // whole reads
+    EXPECT_GT(done, 0U);
+    EXPECT_LE(done, total);
+    EXPECT_EQ(total, 9 * kRead);
+  });
+  EXPECT_EQ(report.bytes, 9 * kRead);
+}
+
 TEST(ReadAll, WhatProgressThrowsEndsTheReadingAndComesOut) {
   constexpr int kReads = 128;
   const SlowFile file(kReads * kRead);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -271,6 +272,92 @@ TEST(CutExperts, DecodesExpertsAreCutAlikeAndNotBelowWhatIsWorthHandingOver) {
   EXPECT_EQ(Cut({3}, 16, 64, 4).first[1], 1);
   // A row more or less within what reading bounds changes nothing.
   EXPECT_EQ(Cut({1, 4, 2}, 768, 4096, 2).first, Cut({4, 4, 4}, 768, 4096, 2).first);
+}
+
+// One float stands for an expert's weights and says which one it is.
+float ExpertOf(const kernels::WeightRows& rows) {
+  float id = 0;
+  std::memcpy(&id, rows.data, sizeof(id));
+  return id;
+}
+
+TEST_F(Steps, ExpertPiecesWriteEveryOutputOfEveryPickOnceFromItsOwnExpert) {
+  constexpr size_t kExperts = 5, kUsed = 2, kRows = 60, kFf = 200, kWidth = 330;
+  // Expert 3 gets no pick, expert 4 most.
+  std::vector<int32_t> ids(kRows * kUsed);
+  for (size_t row = 0; row < kRows; ++row) {
+    ids[row * kUsed] = 4;
+    ids[row * kUsed + 1] = row % 9 == 0 ? 0 : row % 2 == 0 ? 1 : 2;
+  }
+  std::vector<int32_t> offsets(kExperts + 1), active(kExperts), place_rows(ids.size()),
+      pair_places(ids.size()), up_first(kExperts + 1), up_pieces(kExperts),
+      down_first(kExperts + 1), down_pieces(kExperts);
+  const auto groups = std::make_shared<PickGroups>();
+  groups->offsets = offsets.data();
+  groups->active = active.data();
+  groups->place_rows = place_rows.data();
+  groups->pair_places = pair_places.data();
+  groups->gate_up = {.n = kFf, .k = 4096, .first = up_first.data(), .per_piece = up_pieces.data()};
+  groups->down = {
+      .n = kWidth, .k = 4096, .first = down_first.data(), .per_piece = down_pieces.data()};
+  live_ = kRows;
+  EXPECT_EQ(Run(*MakeGroupPicks(ids.data(), kUsed, kExperts, 1, groups, {&live_}, 4)), BL_OK);
+
+  // Kernels that add what tells expert and activation row apart to each output they are asked for.
+  Backend marks = backend_;
+  marks.gate_up = [](const kernels::ExpertGateUpArgs& args, size_t begin, size_t end,
+                     std::span<std::byte>) {
+    EXPECT_EQ(ExpertOf(args.gate), ExpertOf(args.up));
+    for (size_t place = 0; place < args.places; ++place) {
+      const float row = args.x[static_cast<size_t>(args.place_rows[place]) * args.x_stride];
+      for (size_t n = begin; n < end; ++n) {
+        args.h[place * args.h_stride + n] += 100 * ExpertOf(args.gate) + row;
+      }
+    }
+    return end - begin;
+  };
+  marks.linear = [](const kernels::LinearArgs& args, size_t begin, size_t end,
+                    std::span<std::byte>) {
+    for (size_t place = 0; place < args.rows; ++place) {
+      for (size_t n = begin; n < end; ++n) {
+        args.y[place * args.y_stride + n] +=
+            1000 * ExpertOf(args.weight) + args.x[place * args.x_stride];
+      }
+    }
+    return end - begin;
+  };
+  const std::vector<float> weights = {1, 2, 3, 4, 5};
+  BankRows bank;
+  for (kernels::WeightRows* rows : {&bank.gate, &bank.up, &bank.down}) {
+    rows->format = kernels::FindFormat(0);
+    rows->data = reinterpret_cast<const std::byte*>(weights.data());
+  }
+  bank.gate_expert_bytes = bank.up_expert_bytes = bank.down_expert_bytes = sizeof(float);
+  bank.experts = kExperts;
+  bank.ff = kFf;
+  bank.width = kWidth;
+  std::vector<float> x(kRows), h(ids.size() * kFf), y(ids.size() * kWidth);
+  for (size_t row = 0; row < kRows; ++row) x[row] = static_cast<float>(row);
+  Activations in, middle;
+  in.f32 = x.data();
+  in.stride = 1;
+  middle.f32 = h.data();
+  middle.stride = kFf;
+  const RowCount picks{&live_, kUsed};
+  const auto up = MakeExpertGateUp(marks, bank, groups, in, h.data(), picks);
+  const auto down = MakeExpertDown(marks, bank, groups, middle, y.data(), picks);
+  EXPECT_GT(up->Tasks(), 10);
+  EXPECT_EQ(Run(*up), BL_OK);
+  EXPECT_EQ(Run(*down), BL_OK);
+  for (size_t pick = 0; pick < ids.size(); ++pick) {
+    const auto place = static_cast<size_t>(pair_places[pick]);
+    const auto expert = static_cast<float>(ids[pick] + 1);
+    const float inner = 100 * expert + static_cast<float>(pick / kUsed);
+    for (size_t n = 0; n < kFf; ++n) ASSERT_EQ(h[place * kFf + n], inner) << pick << ' ' << n;
+    for (size_t n = 0; n < kWidth; ++n) {
+      ASSERT_EQ(y[place * kWidth + n], 1000 * expert + inner) << pick << ' ' << n;
+    }
+  }
 }
 
 TEST_F(Steps, PickSumOfFewRowsIsCutAlongColumns) {
