@@ -352,7 +352,8 @@ TEST_F(Steps, ExpertPiecesWriteEveryOutputOfEveryPickOnceFromItsOwnExpert) {
   for (size_t pick = 0; pick < ids.size(); ++pick) {
     const auto place = static_cast<size_t>(pair_places[pick]);
     const auto expert = static_cast<float>(ids[pick] + 1);
-    const float inner = 100 * expert + static_cast<float>(pick / kUsed);
+    const size_t row = pick / kUsed;
+    const float inner = 100 * expert + static_cast<float>(row);
     for (size_t n = 0; n < kFf; ++n) ASSERT_EQ(h[place * kFf + n], inner) << pick << ' ' << n;
     for (size_t n = 0; n < kWidth; ++n) {
       ASSERT_EQ(y[place * kWidth + n], 1000 * expert + inner) << pick << ' ' << n;
