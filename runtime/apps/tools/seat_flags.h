@@ -25,7 +25,7 @@ struct SeatFlags {
   std::string load_mode = "auto";
 };
 
-// -m, --plugin-dir, -ub, --kernels, -ctk, -ctv, -lm, --mmap, --no-mmap.
+// -m, --plugin-dir, -ub, --isa (also --kernels), -ctk, -ctv, -lm, --mmap, --no-mmap.
 void AddSeatFlags(Arguments& arguments, SeatFlags& flags);
 
 struct LoadedSeat {
