@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "tests/support/faulty_file.h"
@@ -58,7 +59,8 @@ TEST_F(FileTest, ReadsAnyRange) {
 // A File that answers direct reads by a plan and counts both kinds.
 class DirectFile final : public File {
  public:
-  explicit DirectFile(std::shared_ptr<const File> file) : File(file->path()), file_(file) {}
+  explicit DirectFile(std::shared_ptr<const File> file)
+      : File(file->path()), file_(std::move(file)) {}
   uint64_t size() const override { return file_->size(); }
   std::unique_ptr<Mapping> Map(uint64_t, uint64_t) const override { return nullptr; }
 
