@@ -37,7 +37,8 @@ void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
       .Texts({"--plugin-dir"}, "DIR", "where plugins are looked for first; may be repeated",
              &flags.plugin_dirs)
       .Number({"-ub", "--ubatch-size"}, "N", "rows of one pass", 1, 1 << 16, &flags.ubatch)
-      .Text({"--isa", "--kernels"}, "NAME", "kernels to run: auto, or an instruction set", &flags.kernels)
+      .Text({"--isa", "--kernels"}, "NAME", "kernels to run: auto, or an instruction set",
+            &flags.kernels)
       .Text({"-ctk", "--cache-type-k"}, "TYPE", "of the keys kept: f32, f16, q8_0", &flags.type_k)
       .Text({"-ctv", "--cache-type-v"}, "TYPE", "of the values kept", &flags.type_v)
       .Text({"-lm", "--load-mode"}, "MODE",
