@@ -6,10 +6,9 @@ namespace bloomery::ops {
 namespace {
 
 constexpr size_t kMatricesMax = 8;
-// Up to so many rows kernels take weight rows a few at a time; more meet them in tiles.
-constexpr int64_t kFewRows = 4;
-constexpr int64_t kFewRowsUnit = 8;
-// Their time is that of reading weights: bytes that make a task worth its hand-over.
+// Weight rows that pieces are multiples of where reading bounds, and bytes that make one worth its
+// hand-over.
+constexpr int64_t kReadBoundUnit = 8;
 constexpr int64_t kTaskBytesMin = 32768;
 
 class LinearStep : public Step {
@@ -71,8 +70,8 @@ class LinearStep : public Step {
     const auto n = static_cast<int64_t>(m.n);
     const int64_t wanted = std::max<int64_t>(1, threads_ * kPiecesPerThread * n / total_n_);
     const auto k = static_cast<int64_t>(m.weight.k);
-    const bool tiles = rows > kFewRows;
-    const auto unit = tiles ? static_cast<int64_t>(kernels::kLinearTileRows) : kFewRowsUnit;
+    const bool tiles = rows > kReadBoundRows;
+    const auto unit = tiles ? static_cast<int64_t>(kernels::kLinearTileRows) : kReadBoundUnit;
     const int64_t least = tiles ? kTaskWorkMin / (k * rows)
                                 : kTaskBytesMin / static_cast<int64_t>(m.weight.row_bytes);
     const Split columns = Split::Of(n, unit, least, wanted);

@@ -10,8 +10,6 @@ namespace bloomery::ops {
 namespace {
 
 constexpr auto kTile = static_cast<int64_t>(kernels::kLinearTileRows);
-// Rows from which an expert's time grows with them: up to here it is the reading of its weights.
-constexpr int64_t kReadBoundRows = 4;
 // Equal pieces a thread: half a piece is what a thread waits for at the end of the step.
 constexpr int64_t kExpertPiecesPerThread = 8;
 

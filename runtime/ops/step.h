@@ -65,5 +65,8 @@ struct Split {
 inline constexpr int64_t kTaskWorkMin = 131072;
 // Pieces a thread: enough that a late thread costs a fraction of the step.
 inline constexpr int64_t kPiecesPerThread = 4;
+// Up to so many activation rows a linear's time is that of reading its weights, a few weight rows
+// at a time; from there it grows with the rows, which meet weight rows in tiles.
+inline constexpr int64_t kReadBoundRows = 4;
 
 }  // namespace bloomery::ops

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels-common/cpu/transpose_avx512.h"
 #include "kernels-common/linear/cpu/isa_entries.h"
 #include "kernels-common/linear/cpu/unpack_avx2.h"
 
@@ -64,32 +65,10 @@ void TransposeFour(const std::byte* const* rows, std::size_t at, __m512i* out) {
 // The same of the 64 bytes that row(i) points to, i < 16.
 template <class Row>
 void TransposeSixteen(const Row& row, __m512i* out) {
-  __m512i a[16];
-  __m512i b[16];
   for (std::size_t i = 0; i < 16; ++i) {
-    a[i] = _mm512_loadu_si512(row(i));
+    out[i] = _mm512_loadu_si512(row(i));
   }
-  for (std::size_t i = 0; i < 16; i += 2) {
-    b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
-    b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
-  }
-  // a[4g + c]: in each 128 bits, word 4l + c of rows 4g..4g+3.
-  for (std::size_t g = 0; g < 16; g += 4) {
-    a[g] = _mm512_unpacklo_epi64(b[g], b[g + 2]);
-    a[g + 1] = _mm512_unpackhi_epi64(b[g], b[g + 2]);
-    a[g + 2] = _mm512_unpacklo_epi64(b[g + 1], b[g + 3]);
-    a[g + 3] = _mm512_unpackhi_epi64(b[g + 1], b[g + 3]);
-  }
-  for (std::size_t c = 0; c < 4; ++c) {
-    const __m512i low_01 = _mm512_shuffle_i32x4(a[c], a[4 + c], 0x44);
-    const __m512i high_01 = _mm512_shuffle_i32x4(a[c], a[4 + c], 0xEE);
-    const __m512i low_23 = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0x44);
-    const __m512i high_23 = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0xEE);
-    out[c] = _mm512_shuffle_i32x4(low_01, low_23, 0x88);
-    out[4 + c] = _mm512_shuffle_i32x4(low_01, low_23, 0xDD);
-    out[8 + c] = _mm512_shuffle_i32x4(high_01, high_23, 0x88);
-    out[12 + c] = _mm512_shuffle_i32x4(high_01, high_23, 0xDD);
-  }
+  TransposeWords(out);
 }
 
 // Sixteen rows of kBytes, a multiple of 64: emit(i, word i of every row).
