@@ -1,0 +1,22 @@
+// How kernels of the card are launched: a stream, and whether a launch may start while the one
+// before it in the stream still runs (programmatic dependent launch). Launch functions of the
+// topics' cuda/ folders take a Launch and raw device pointers, enqueue, and return; they never
+// synchronise, allocate, or touch the default stream, so all of them can be captured into a graph.
+// Host code without CUDA's compiler may include this header.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace bloomery::kernels::cuda {
+
+struct Launch {
+  cudaStream_t stream = nullptr;
+  std::int32_t multiprocessors = 1;
+  // Kernels start early and wait (cudaGridDependencySynchronize) before they read what others
+  // wrote. Only where the device has it (compute capability 9.0 and up).
+  bool dependent = false;
+};
+
+}  // namespace bloomery::kernels::cuda
