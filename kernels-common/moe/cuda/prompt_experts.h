@@ -63,8 +63,8 @@ struct GroupPicksArgs {
 cudaError_t PreparePromptExperts();
 cudaError_t GroupPicks(const Launch& launch, const GroupPicksArgs& args);
 
-// N7 for all columns of each row. A pick that is not finite or |v_p| >= 2^26 sets *failed_row as
-// RouteRows does.
+// N7 for all columns of each row. dim and strides divide by 4, arrays are 16-byte aligned. A pick
+// that is not finite or |v_p| >= 2^26 sets *failed_row as RouteRows does.
 struct PickSumRowsArgs {
   PickSumArgs sum;
   RowBound rows;

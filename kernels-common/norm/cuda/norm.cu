@@ -1,0 +1,133 @@
+#include "kernels-common/norm/cuda/norm.h"
+
+#include "kernels-common/cuda/launch.cuh"
+#include "kernels-common/cuda/rows.cuh"
+#include "kernels-common/exact_math/exact_math.h"
+#include "kernels-common/quant/cuda/quantise.cuh"
+
+namespace bloomery::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+
+struct NormParameters {
+  const float* x;
+  std::size_t x_stride;
+  float* y;
+  std::size_t y_stride;
+  const float* weight;
+  std::int32_t groups;
+  std::int32_t dim;
+  float eps;
+  QuantisedView quantised;
+  RowBound rows;
+};
+
+// 1 / sqrt(mean of squares + eps) in every lane: N8's dot of x with itself.
+__device__ float InverseRms(const float* x, std::int32_t dim, float eps) {
+  constexpr int kAhead = 8;  // loads in flight before the chain of fma needs the first
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+  float sum = 0.0F;
+  std::int32_t i = lane;
+  for (; i + 32 * (kAhead - 1) < dim; i += 32 * kAhead) {
+    float v[kAhead];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      v[j] = x[i + 32 * j];
+    }
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      sum = ExactFma(v[j], v[j], sum);
+    }
+  }
+  for (; i < dim; i += 32) {
+    sum = ExactFma(x[i], x[i], sum);
+  }
+  // Both partners add the same two numbers: after five steps every lane has the tree's root.
+  for (int step = 16; step > 0; step /= 2) {
+    sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
+  }
+  return ExactInverseSqrt(sum / static_cast<float>(dim) + eps);
+}
+
+__device__ __forceinline__ float Normed(const NormParameters& p, float x, float r, std::int32_t i) {
+  const float scaled = x * r;
+  return p.weight == nullptr ? scaled : scaled * p.weight[i];
+}
+
+// One warp a vector. kVector: dim divides by 8 and all rows are 16-byte aligned.
+template <bool kVector>
+__global__ void __launch_bounds__(32 * kWarps) RmsNormKernel(const NormParameters p) {
+  WaitForInputs();
+  AllowNext();
+  const std::int32_t unit = static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32);
+  const std::int32_t row = unit / p.groups;
+  if (row >= LiveRows(p.rows)) {
+    return;
+  }
+  const std::int32_t group = unit % p.groups;
+  const float* x = p.x + static_cast<std::size_t>(row) * p.x_stride + group * p.dim;
+  float* y =
+      p.y == nullptr ? nullptr : p.y + static_cast<std::size_t>(row) * p.y_stride + group * p.dim;
+  const float r = InverseRms(x, p.dim, p.eps);
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+  if constexpr (kVector) {
+    std::byte* codes = p.quantised.data + static_cast<std::size_t>(row) * p.quantised.row_bytes;
+    for (std::int32_t start = 0; start < p.dim; start += 256) {
+      const std::int32_t first = start + 8 * lane;
+      float v[8] = {};
+      if (first < p.dim) {
+        const float4 a = *reinterpret_cast<const float4*>(x + first);
+        const float4 b = *reinterpret_cast<const float4*>(x + first + 4);
+        const float in[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          v[j] = Normed(p, in[j], r, first + j);
+        }
+        if (y != nullptr) {
+          *reinterpret_cast<float4*>(y + first) = make_float4(v[0], v[1], v[2], v[3]);
+          *reinterpret_cast<float4*>(y + first + 4) = make_float4(v[4], v[5], v[6], v[7]);
+        }
+      }
+      if (p.quantised.data != nullptr) {
+        QuantiseStretch(v, start, p.quantised, codes);
+      }
+    }
+  } else {
+    for (std::int32_t i = lane; i < p.dim; i += 32) {
+      y[i] = Normed(p, x[i], r, i);
+    }
+  }
+}
+
+bool Aligned16(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
+
+}  // namespace
+
+cudaError_t RmsNormRows(const Launch& launch, const RmsNormRowsArgs& args) {
+  const RmsNormArgs& n = args.norm;
+  const NormParameters p = {n.x,
+                            n.x_stride,
+                            n.y,
+                            n.y_stride,
+                            n.weight,
+                            static_cast<std::int32_t>(n.groups),
+                            static_cast<std::int32_t>(n.dim),
+                            n.eps,
+                            View(args.quantised),
+                            args.rows};
+  const std::int64_t units = static_cast<std::int64_t>(p.groups) * args.rows.max;
+  if (units == 0) {
+    return cudaSuccess;
+  }
+  const bool vector = n.dim % 8 == 0 && n.x_stride % 4 == 0 && Aligned16(n.x) &&
+                      (n.y == nullptr || (n.y_stride % 4 == 0 && Aligned16(n.y)));
+  if (!vector && args.quantised.data != nullptr) {
+    return cudaErrorInvalidValue;
+  }
+  const dim3 grid(static_cast<unsigned>((units + kWarps - 1) / kWarps));
+  return vector ? Start(launch, grid, dim3(32 * kWarps), 0, RmsNormKernel<true>, p)
+                : Start(launch, grid, dim3(32 * kWarps), 0, RmsNormKernel<false>, p);
+}
+
+}  // namespace bloomery::kernels::cuda
