@@ -18,21 +18,12 @@
 #include "kernels-common/linear/cpu/column.h"
 #include "kernels-common/linear/cpu/isa_entries.h"
 #include "kernels-common/linear/cpu/unpack_avx2.h"
+#include "kernels-common/linear/cpu/wide_rows_avx512.h"
 
 namespace bloomery::kernels::cpu {
 namespace {
 
 constexpr std::size_t kFewTile = 8;  // weight rows of a tile
-
-// Sets out[l] in the 128 bits l of a vector.
-__m512i Quarters(long long a, long long b, long long c, long long d) {
-  return _mm512_setr_epi64(a, a, b, b, c, c, d, d);
-}
-__m512i Halves(__m256i low, __m256i high) {
-  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-}
-__m512i BroadcastHalf(const void* p) { return _mm512_broadcast_i64x4(LoadInt(p)); }
-__m512i LoadWide(const void* p) { return _mm512_loadu_si512(p); }
 
 // [sum over the even half's words | odd …]: word j of each 128 bits = that of z[j] summed over
 // them.
@@ -44,6 +35,12 @@ __m512i SumInQuarters(__m512i z0, __m512i z1, __m512i z2, __m512i z3) {
   return _mm512_add_epi32(_mm512_unpacklo_epi64(s01, s23), _mm512_unpackhi_epi64(s01, s23));
 }
 
+// [quarter 0 + quarter 1 | quarter 2 + quarter 3]
+__m256i SumOfQuarterPairs(__m512i sums) {
+  return _mm256_add_epi32(_mm512_castsi512_si256(_mm512_shuffle_i32x4(sums, sums, 0x08)),
+                          _mm512_castsi512_si256(_mm512_shuffle_i32x4(sums, sums, 0x0D)));
+}
+
 // Lane i = the sum of the sixteen words of z[i].
 __m256i SumOfEach(const __m512i* z) {
   __m512i two[4];  // z[i] in the low half, z[i + 4] in the high one
@@ -51,9 +48,14 @@ __m256i SumOfEach(const __m512i* z) {
     two[i] = _mm512_add_epi32(_mm512_shuffle_i64x2(z[i], z[i + 4], 0x44),
                               _mm512_shuffle_i64x2(z[i], z[i + 4], 0xEE));
   }
-  const __m512i sums = SumInQuarters(two[0], two[1], two[2], two[3]);
-  return _mm256_add_epi32(_mm512_castsi512_si256(_mm512_shuffle_i32x4(sums, sums, 0x08)),
-                          _mm512_castsi512_si256(_mm512_shuffle_i32x4(sums, sums, 0x0D)));
+  return SumOfQuarterPairs(SumInQuarters(two[0], two[1], two[2], two[3]));
+}
+
+// Lane i = the sum of the eight words of z[i].
+__m256i SumOfEach(const __m256i* z) {
+  const __m512i sums =
+      SumInQuarters(Halves(z[0], z[4]), Halves(z[1], z[5]), Halves(z[2], z[6]), Halves(z[3], z[7]));
+  return SumOfQuarterPairs(sums);
 }
 
 // Lane i = the sum of words 0-7 of z[i], lane 8 + i that of words 8-15.
@@ -83,12 +85,9 @@ __m256i DotOfEight(const __m128i* of, __m128i with) {
   return _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, sums));
 }
 
-// The two halfs at `at` of eight blocks.
+// The bits of two halfs of each of eight blocks.
 struct EightHalfs {
   alignas(32) std::uint32_t words[kFewTile];
-  void Set(std::size_t i, const std::byte* p, std::size_t bytes) {
-    words[i] = bytes == 4 ? LoadAs<std::uint32_t>(p) : LoadAs<std::uint16_t>(p);
-  }
   __m256 low() const { return _mm256_cvtph_ps(_mm256_cvtepi32_epi16(Words())); }
   __m256 high() const {
     return _mm256_cvtph_ps(_mm256_cvtepi32_epi16(_mm256_srli_epi32(Words(), 16)));
@@ -100,105 +99,50 @@ struct EightHalfs {
 
 // ---- Formats of 256.
 
-// 256 codes, unsigned, and the scale of each pair; `mins`, or the scales of sub-blocks of 16.
-struct WideStep {
-  __m512i codes[4];
-  __m512i scales[4];
-  __m128i mins;
-  __m256i scales_16;
-};
-
-// Q4_K's and Q5_K's scales and mins (SixBitPairs): bytes 4-15 of a block.
-void SixBits(const std::byte* block, WideStep* step) {
-  const __m128i head = LoadInt128(block);
-  const __m128i low = _mm_srlv_epi32(
-      _mm_shuffle_epi8(head,
-                       _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15)),
-      _mm_setr_epi32(0, 0, 0, 4));
-  const __m128i high = _mm_srli_epi32(
-      _mm_shuffle_epi8(head,
-                       _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11)),
-      2);
-  const __m128i both = _mm_or_si128(
-      _mm_and_si128(low, _mm_setr_epi32(0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F)),
-      _mm_and_si128(high, _mm_set1_epi8(0x30)));
-  const __m512i scales = _mm512_broadcast_i32x4(both);
-  for (std::size_t j = 0; j < 4; ++j) {  // words of scale 2j low, of 2j + 1 high
-    const auto word = [](std::size_t index) {
-      return static_cast<long long>(0x8000800080008000U | (index * 0x0001000100010001U));
-    };
-    const __m512i places = Quarters(word(2 * j), word(2 * j), word(2 * j + 1), word(2 * j + 1));
-    step->scales[j] = _mm512_shuffle_epi8(scales, places);
-  }
-  step->mins = _mm_cvtepu8_epi16(_mm_unpackhi_epi64(both, both));
-}
-
-// Vectors of 32 bytes' low nibbles and high ones.
-__m512i NibbleHalves(const std::byte* bytes) {
-  const __m512i moved = _mm512_srlv_epi16(BroadcastHalf(bytes),
-                                          Quarters(0, 0, 0x0004000400040004, 0x0004000400040004));
-  return _mm512_and_si512(moved, _mm512_set1_epi8(15));
-}
-
+// The scaled products of a row's 256 codes and a column's, in sixteen words.
 template <class Format>
-struct WideRows;
+__m512i WideProduct(const WideStep& row, const Column& column, std::size_t step) {
+  constexpr WideForm kForm = WideRows<Format>::kForm;
+  __m512i product = _mm512_setzero_si512();
+  if constexpr (kForm == WideForm::kOffset) {  // what codes above their value add
+    const __m256i sums = _mm256_madd_epi16(row.of_16, LoadInt(column.sums + 16 * step));
+    product = _mm512_zextsi256_si512(_mm256_sub_epi32(
+        _mm256_setzero_si256(), _mm256_slli_epi32(sums, WideRows<Format>::kOffsetBits)));
+  }
+  for (std::size_t j = 0; j < 4; ++j) {
+    __m512i q = LoadWide(column.codes + kStepValues * step + 64 * j);
+    if constexpr (kForm == WideForm::kSigns) {
+      q = _mm512_mask_sub_epi8(q, row.negative[j], _mm512_setzero_si512(), q);
+    }
+    const __m512i pairs = _mm512_maddubs_epi16(row.codes[j], q);
+    product = _mm512_dpwssd_epi32(product, pairs, row.scales[j]);
+  }
+  return product;
+}
 
-template <>
-struct WideRows<FormatQ4K> {
-  static constexpr std::size_t kScaleAt = 0;
-  static void Unpack(const std::byte* block, WideStep* step) {
-    SixBits(block, step);
-    for (std::size_t j = 0; j < 4; ++j) {
-      step->codes[j] = NibbleHalves(block + 16 + 32 * j);
+// The mins of eight rows.
+template <WideForm kForm>
+struct EightMins {
+  __m128i of_32[kFewTile];
+  __m256i of_16[kFewTile];
+
+  void Set(std::size_t i, const WideStep& row) {
+    if constexpr (kForm == WideForm::kMinsOf32) {
+      of_32[i] = row.mins;
+    } else {
+      of_16[i] = row.of_16;
     }
   }
-};
-
-template <>
-struct WideRows<FormatQ5K> {
-  static constexpr std::size_t kScaleAt = 0;
-  static void Unpack(const std::byte* block, WideStep* step) {
-    SixBits(block, step);
-    const __m512i high = BroadcastHalf(block + 16);  // bit v of a byte: of vector v of 32
-    for (std::size_t j = 0; j < 4; ++j) {
-      const __m512i bits = Halves(_mm256_set1_epi8(static_cast<char>(1 << (2 * j))),
-                                  _mm256_set1_epi8(static_cast<char>(1 << (2 * j + 1))));
-      const __m512i nibbles = NibbleHalves(block + 48 + 32 * j);
-      step->codes[j] = _mm512_mask_add_epi8(nibbles, _mm512_test_epi8_mask(high, bits), nibbles,
-                                            _mm512_set1_epi8(16));
+  // S of N3, in the lanes of the rows.
+  __m256i Sums(__m256i sums) const {
+    if constexpr (kForm == WideForm::kMinsOf32) {  // of 32 each: |sum of 32| <= 32 * 127
+      const __m256i two = _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
+      return DotOfEight(of_32, _mm256_cvtepi32_epi16(two));
+    } else {
+      __m256i products[kFewTile];
+      for (std::size_t i = 0; i < kFewTile; ++i) products[i] = _mm256_madd_epi16(of_16[i], sums);
+      return SumOfEach(products);
     }
-  }
-};
-
-template <>
-struct WideRows<FormatQ6K> {
-  static constexpr std::size_t kScaleAt = 208;
-  static void Unpack(const std::byte* block, WideStep* step) {
-    const __m512i nibble = _mm512_set1_epi8(15);
-    const __m512i top = _mm512_set1_epi8(0x30);
-    for (std::size_t half = 0; half < 2; ++half) {
-      const __m512i both = LoadWide(block + 64 * half);
-      const __m512i high = BroadcastHalf(block + 128 + 32 * half);
-      const __m512i up = _mm512_sllv_epi16(high, Quarters(0x0004000400040004, 0x0004000400040004,
-                                                          0x0002000200020002, 0x0002000200020002));
-      const __m512i down =
-          _mm512_srlv_epi16(high, Quarters(0, 0, 0x0002000200020002, 0x0002000200020002));
-      step->codes[2 * half] =
-          _mm512_or_si512(_mm512_and_si512(both, nibble), _mm512_and_si512(up, top));
-      step->codes[2 * half + 1] = _mm512_or_si512(
-          _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble), _mm512_and_si512(down, top));
-    }
-    const __m128i bytes = LoadInt128(block + 192);
-    const __m512i scales = _mm512_broadcast_i32x4(bytes);
-    for (std::size_t j = 0; j < 4; ++j) {  // sub-block 4j + l in quarter l, as high bytes
-      const auto word = [](std::size_t index) {
-        return static_cast<long long>(0x0080008000800080U | (index * 0x0100010001000100U));
-      };
-      const __m512i places =
-          Quarters(word(4 * j), word(4 * j + 1), word(4 * j + 2), word(4 * j + 3));
-      step->scales[j] = _mm512_srai_epi16(_mm512_shuffle_epi8(scales, places), 8);
-    }
-    step->scales_16 = _mm256_cvtepi8_epi16(bytes);
   }
 };
 
@@ -206,12 +150,14 @@ struct WideRows<FormatQ6K> {
 template <class Format, std::size_t kColumns>
 void WideDot8(const std::byte* const* w, std::size_t next_tile, const Column* columns,
               std::size_t k, __m256* y) {
+  using Rows = WideRows<Format>;
+  constexpr bool kMins = Format::kMins;
   for (std::size_t c = 0; c < kColumns; ++c) {
     y[c] = _mm256_setzero_ps();
   }
   for (std::size_t step = 0; step < k / kStepValues; ++step) {
     __m512i products[kColumns][kFewTile];
-    __m128i mins[kFewTile];
+    EightMins<Rows::kForm> mins;
     EightHalfs halfs;
     for (std::size_t i = 0; i < kFewTile; ++i) {
       const std::byte* block = w[i] + step * Format::kBytes;
@@ -219,35 +165,22 @@ void WideDot8(const std::byte* const* w, std::size_t next_tile, const Column* co
         _mm_prefetch(reinterpret_cast<const char*>(block + next_tile + line), _MM_HINT_T0);
       }
       WideStep row;
-      WideRows<Format>::Unpack(block, &row);
-      halfs.Set(i, block + WideRows<Format>::kScaleAt, Format::kMins ? 4 : 2);
+      Rows::Unpack(block, &row);
+      halfs.words[i] = Rows::Halfs(block);
       for (std::size_t c = 0; c < kColumns; ++c) {
-        __m512i product = _mm512_setzero_si512();
-        if constexpr (!Format::kMins) {  // codes lie 32 above their value
-          const __m256i sums = LoadInt(columns[c].sums + 16 * step);
-          product = _mm512_zextsi256_si512(
-              _mm256_sub_epi32(_mm256_setzero_si256(),
-                               _mm256_slli_epi32(_mm256_madd_epi16(row.scales_16, sums), 5)));
-        }
-        for (std::size_t j = 0; j < 4; ++j) {
-          const __m512i pairs = _mm512_maddubs_epi16(
-              row.codes[j], LoadWide(columns[c].codes + kStepValues * step + 64 * j));
-          product = _mm512_dpwssd_epi32(product, pairs, row.scales[j]);
-        }
-        products[c][i] = product;
+        products[c][i] = WideProduct<Format>(row, columns[c], step);
       }
-      if constexpr (Format::kMins) {
-        mins[i] = row.mins;
-      }
+      if constexpr (kMins) mins.Set(i, row);
     }
-    const __m256 d = halfs.low();
+    __m256 d = halfs.low();
+    if constexpr (Rows::kForm == WideForm::kSigns) {  // by a power of two: exact
+      d = _mm256_mul_ps(d, _mm256_set1_ps(1.0F / (1 << Rows::kDShift)));
+    }
     for (std::size_t c = 0; c < kColumns; ++c) {
       const __m256 product = _mm256_cvtepi32_ps(SumOfEach(products[c]));
       __m256 u;
-      if constexpr (Format::kMins) {  // of 32 each: |sum of 32| <= 32 * 127
-        const __m256i of_32 =
-            _mm256_madd_epi16(LoadInt(columns[c].sums + 16 * step), _mm256_set1_epi16(1));
-        const __m256i sum = DotOfEight(mins, _mm256_cvtepi32_epi16(of_32));
+      if constexpr (kMins) {
+        const __m256i sum = mins.Sums(LoadInt(columns[c].sums + 16 * step));
         const __m256 m = _mm256_xor_ps(halfs.high(), _mm256_set1_ps(-0.0F));
         u = _mm256_fmadd_ps(d, product, _mm256_mul_ps(m, _mm256_cvtepi32_ps(sum)));
       } else {
@@ -430,6 +363,63 @@ void PairDot8(const std::byte* const* w, std::size_t next_tile, const Column* co
   }
 }
 
+// As PairDot8, for NVFP4: one block of four scales at a time, two to each span of 32.
+template <class Format, std::size_t kColumns>
+void FourScalesDot8(const std::byte* const* w, std::size_t next_tile, const Column* columns,
+                    std::size_t k, __m256* y) {
+  __m256 t[kColumns];
+  for (std::size_t c = 0; c < kColumns; ++c) {
+    y[c] = t[c] = _mm256_setzero_ps();
+  }
+  const __m512i table = _mm512_broadcast_i32x4(LoadInt128(kFp4Values.data()));
+  const std::size_t blocks = k / 64;
+  for (std::size_t b = 0; b < blocks; ++b) {
+    __m512i products[kColumns][kFewTile];
+    alignas(64) float scales[2][2 * kFewTile];  // of a span's first half, of its second
+    for (std::size_t i = 0; i < kFewTile; ++i) {
+      const std::byte* block = w[i] + b * Format::kBytes;
+      _mm_prefetch(reinterpret_cast<const char*>(block + next_tile), _MM_HINT_T0);
+      // Eight bytes a sub-block of 16: its first eight codes low, its others high.
+      const __m512i twice = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3),
+                                                     _mm512_castsi256_si512(LoadInt(block + 4)));
+      const __m512i moved = _mm512_srlv_epi64(twice, _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4));
+      const __m512i codes =
+          _mm512_shuffle_epi8(table, _mm512_and_si512(moved, _mm512_set1_epi8(15)));
+      const __m512i magnitudes = _mm512_abs_epi8(codes);
+      const __mmask64 negative = _mm512_movepi8_mask(codes);
+      for (std::size_t c = 0; c < kColumns; ++c) {
+        const __m512i q = LoadWide(columns[c].codes + 64 * b);
+        const __m512i turned = _mm512_mask_sub_epi8(q, negative, _mm512_setzero_si512(), q);
+        products[c][i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), magnitudes, turned);
+      }
+      for (std::size_t s = 0; s < 4; ++s) {
+        scales[s % 2][s / 2 * kFewTile + i] = kNvScales[ByteAt(block, s)];
+      }
+    }
+    const __m512 first_scales = _mm512_load_ps(scales[0]);
+    const __m512 second_scales = _mm512_load_ps(scales[1]);
+    const __m512i order = _mm512_setr_epi64(0, 1, 4, 5, 2, 3, 6, 7);
+    for (std::size_t c = 0; c < kColumns; ++c) {
+      const __m512i* z = products[c];
+      const __m512i low = SumInQuarters(z[0], z[1], z[2], z[3]);
+      const __m512i high = SumInQuarters(z[4], z[5], z[6], z[7]);
+      // Quarters 0 and 2 of both are the spans' first halves, 1 and 3 their second ones.
+      const __m512i first = _mm512_permutexvar_epi64(order, _mm512_shuffle_i32x4(low, high, 0x88));
+      const __m512i second = _mm512_permutexvar_epi64(order, _mm512_shuffle_i32x4(low, high, 0xDD));
+      const __m512 u = _mm512_fmadd_ps(second_scales, _mm512_cvtepi32_ps(second),
+                                       _mm512_mul_ps(first_scales, _mm512_cvtepi32_ps(first)));
+      t[c] = _mm256_fmadd_ps(_mm256_set1_ps(columns[c].scales[2 * b]), _mm512_castps512_ps256(u),
+                             t[c]);
+      t[c] = _mm256_fmadd_ps(_mm256_set1_ps(columns[c].scales[2 * b + 1]),
+                             _mm512_extractf32x8_ps(u, 1), t[c]);
+      if (b % 4 == 3 || b + 1 == blocks) {
+        y[c] = _mm256_add_ps(y[c], t[c]);
+        t[c] = _mm256_setzero_ps();
+      }
+    }
+  }
+}
+
 // ---- The walk.
 
 using FewDot8 = void(const std::byte* const* w, std::size_t next_tile, const Column* columns,
@@ -475,14 +465,24 @@ template <class Format, std::size_t... kLess>
 constexpr FewRowsKernel PairKernel(std::index_sequence<kLess...> /*rows*/) {
   return {Format::kType, {FewRowsWalk<kLess + 1, PairDot8<Format, kLess + 1>>...}};
 }
+template <class Format, std::size_t... kLess>
+constexpr FewRowsKernel FourScalesKernel(std::index_sequence<kLess...> /*rows*/) {
+  return {Format::kType, {FewRowsWalk<kLess + 1, FourScalesDot8<Format, kLess + 1>>...}};
+}
 constexpr std::make_index_sequence<kFewRowsMax> kEachRowCount;
 
 constexpr FewRowsKernel kFewRowsKernels[] = {
-    WideKernel<FormatQ4K>(kEachRowCount),   WideKernel<FormatQ5K>(kEachRowCount),
-    WideKernel<FormatQ6K>(kEachRowCount),   PairKernel<FormatQ4_0>(kEachRowCount),
-    PairKernel<FormatQ4_1>(kEachRowCount),  PairKernel<FormatQ5_0>(kEachRowCount),
-    PairKernel<FormatQ5_1>(kEachRowCount),  PairKernel<FormatQ8_0>(kEachRowCount),
-    PairKernel<FormatIq4Nl>(kEachRowCount), PairKernel<FormatMxfp4>(kEachRowCount),
+    WideKernel<FormatQ2K>(kEachRowCount),         WideKernel<FormatQ3K>(kEachRowCount),
+    WideKernel<FormatQ4K>(kEachRowCount),         WideKernel<FormatQ5K>(kEachRowCount),
+    WideKernel<FormatQ6K>(kEachRowCount),         WideKernel<FormatIq1S>(kEachRowCount),
+    WideKernel<FormatIq1M>(kEachRowCount),        WideKernel<FormatIq2Xxs>(kEachRowCount),
+    WideKernel<FormatIq2Xs>(kEachRowCount),       WideKernel<FormatIq2S>(kEachRowCount),
+    WideKernel<FormatIq3Xxs>(kEachRowCount),      WideKernel<FormatIq3S>(kEachRowCount),
+    WideKernel<FormatIq4Xs>(kEachRowCount),       PairKernel<FormatQ4_0>(kEachRowCount),
+    PairKernel<FormatQ4_1>(kEachRowCount),        PairKernel<FormatQ5_0>(kEachRowCount),
+    PairKernel<FormatQ5_1>(kEachRowCount),        PairKernel<FormatQ8_0>(kEachRowCount),
+    PairKernel<FormatIq4Nl>(kEachRowCount),       PairKernel<FormatMxfp4>(kEachRowCount),
+    FourScalesKernel<FormatNvfp4>(kEachRowCount),
 };
 
 }  // namespace

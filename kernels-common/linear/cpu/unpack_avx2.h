@@ -152,11 +152,8 @@ struct FormatQ3K {
   static constexpr bool kSigned = false;
   static float D(const std::byte* block) { return LoadHalf(block + 108); }
   static float M(const std::byte* /*block*/) { return 0.0F; }
-  static KStep Unpack(const std::byte* block) {
-    KStep step;
-    BitPairs(LoadInt(block + 32), step.codes);
-    BitPairs(LoadInt(block + 64), step.codes + 4);
-    AddBits<2>(LoadInt(block), step.codes);
+  // Sixteen int8.
+  static __m128i Scales(const std::byte* block) {
     const auto low = LoadAs<std::uint64_t>(block + 96);
     const std::uint64_t pairs = LoadAs<std::uint32_t>(block + 104);
     constexpr std::uint64_t kNibbles = 0x0F0F0F0F0F0F0F0FU;
@@ -166,7 +163,14 @@ struct FormatQ3K {
     const __m128i six =
         _mm_set_epi64x(static_cast<std::int64_t>(((low >> 4U) & kNibbles) | (second << 4U)),
                        static_cast<std::int64_t>((low & kNibbles) | (first << 4U)));
-    const __m128i scales = _mm_sub_epi8(six, _mm_set1_epi8(32));
+    return _mm_sub_epi8(six, _mm_set1_epi8(32));
+  }
+  static KStep Unpack(const std::byte* block) {
+    KStep step;
+    BitPairs(LoadInt(block + 32), step.codes);
+    BitPairs(LoadInt(block + 64), step.codes + 4);
+    AddBits<2>(LoadInt(block), step.codes);
+    const __m128i scales = Scales(block);
     step.scales = _mm256_cvtepi8_epi16(Split(scales));
     // Codes lie 4 above their value: I = sum(s*u*q) - 4*sum(s*q).
     step.side = _mm256_slli_epi16(
@@ -245,11 +249,8 @@ struct FormatIq4Xs {
   static constexpr bool kSigned = true;
   static float D(const std::byte* block) { return LoadHalf(block); }
   static float M(const std::byte* /*block*/) { return 0.0F; }
-  static KStep Unpack(const std::byte* block) {
-    KStep step;
-    for (std::size_t j = 0; j < 8; ++j) {
-      step.codes[j] = Lookup(kIq4Values, Nibbles(LoadInt128(block + 8 + 16 * j)));
-    }
+  // Eight words.
+  static __m128i Scales(const std::byte* block) {
     const __m256i low = _mm256_set1_epi32(LoadAs<std::int32_t>(block + 4));
     const __m256i high = _mm256_set1_epi32(LoadAs<std::uint16_t>(block + 2));
     const __m256i nibbles =
@@ -260,8 +261,14 @@ struct FormatIq4Xs {
                          _mm256_set1_epi32(3));
     const __m256i scales = _mm256_sub_epi32(_mm256_or_si256(nibbles, _mm256_slli_epi32(pairs, 4)),
                                             _mm256_set1_epi32(32));
-    step.scales =
-        Twice(_mm_packs_epi32(_mm256_castsi256_si128(scales), _mm256_extracti128_si256(scales, 1)));
+    return _mm_packs_epi32(_mm256_castsi256_si128(scales), _mm256_extracti128_si256(scales, 1));
+  }
+  static KStep Unpack(const std::byte* block) {
+    KStep step;
+    for (std::size_t j = 0; j < 8; ++j) {
+      step.codes[j] = Lookup(kIq4Values, Nibbles(LoadInt128(block + 8 + 16 * j)));
+    }
+    step.scales = Twice(Scales(block));
     step.side = _mm256_setzero_si256();
     return step;
   }
@@ -461,12 +468,13 @@ struct FormatIq1M : FormatIq {
   static constexpr int kType = 29;
   static constexpr std::size_t kBytes = 56;
   static constexpr std::size_t kSub = 16;
-  static float D(const std::byte* block) {
+  // The scale's bits: the top nibble of each of four words.
+  static std::uint16_t Half(const std::byte* block) {
     const auto words = LoadAs<std::uint64_t>(block + 48);
-    const std::uint64_t half = ((words >> 12U) & 15U) | ((words >> 24U) & 0xF0U) |
-                               ((words >> 36U) & 0xF00U) | ((words >> 48U) & 0xF000U);
-    return _cvtsh_ss(static_cast<std::uint16_t>(half)) * 0.125F;
+    return static_cast<std::uint16_t>(((words >> 12U) & 15U) | ((words >> 24U) & 0xF0U) |
+                                      ((words >> 36U) & 0xF00U) | ((words >> 48U) & 0xF000U));
   }
+  static float D(const std::byte* block) { return _cvtsh_ss(Half(block)) * 0.125F; }
   static KStep Unpack(const std::byte* block) {
     KStep step;
     const auto words = LoadAs<std::uint64_t>(block + 48);
