@@ -5,12 +5,11 @@
 
 namespace bloomery::kernels::cuda {
 
-// Copies kBytes (4, 8 or 16; both addresses aligned to them); zeros where not `inside`, the source
-// is then not read. 16-byte copies pass by L1.
+// Copies `bytes` of kBytes (4, 8 or 16; both addresses aligned to them) and makes the rest zero;
+// what is not copied is not read. 16-byte copies pass by L1.
 template <int kBytes>
-__device__ __forceinline__ void CopyAsync(void* shared, const void* global, bool inside = true) {
+__device__ __forceinline__ void CopyAsync(void* shared, const void* global, int bytes = kBytes) {
   const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-  const int bytes = inside ? kBytes : 0;
   if constexpr (kBytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes)
                  : "memory");

@@ -174,8 +174,7 @@ __global__ void __launch_bounds__(kGroupThreads) GroupKernel(const GroupPicksArg
   }
   std::int32_t total = 0;
   const std::int32_t first = BlockScan(count, warp_sums, &total);
-  const std::int32_t size = args.groups.tile_places;
-  const std::int32_t tiles = (count + size - 1) / size;
+  const std::int32_t tiles = (count + kTilePlaces - 1) / kTilePlaces;
   std::int32_t tile_count = 0;
   const std::int32_t first_tile = BlockScan(tiles, warp_sums, &tile_count);
   if (thread < experts) {
@@ -187,8 +186,8 @@ __global__ void __launch_bounds__(kGroupThreads) GroupKernel(const GroupPicksArg
     }
     args.groups.offsets[thread] = first;
     for (std::int32_t t = 0; t < tiles; ++t) {
-      args.groups.tiles[first_tile + t] = {thread, first + t * size, min(size, count - t * size),
-                                           0};
+      args.groups.tiles[first_tile + t] = {thread, first + t * kTilePlaces,
+                                           min(kTilePlaces, count - t * kTilePlaces), 0};
     }
   }
   if (thread == 0) {
@@ -265,15 +264,9 @@ std::size_t GroupShared(std::int32_t experts) {
 
 }  // namespace
 
-std::int32_t PickTilePlaces(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts) {
-  const std::int32_t mean = rows_max * top_k / experts;
-  return mean <= 16 ? 32 : mean <= 48 ? 64 : 128;
-}
-
-std::int32_t PickTilesMax(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts,
-                          std::int32_t tile_places) {
+std::int32_t PickTilesMax(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts) {
   const std::int32_t pairs = rows_max * top_k;
-  return std::min(pairs, pairs / tile_places + experts);
+  return std::min(pairs, pairs / kTilePlaces + experts);
 }
 
 cudaError_t PreparePromptExperts() {

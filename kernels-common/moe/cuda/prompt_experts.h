@@ -26,6 +26,9 @@ struct RouteRowsArgs {
 
 cudaError_t RouteRows(const Launch& launch, const RouteRowsArgs& args);
 
+// Most places of a tile: what a block of the grouped linears takes.
+inline constexpr std::int32_t kTilePlaces = 64;
+
 // One unit of the grouped linears: `count` places of one expert, from place `first`. Never empty.
 struct ExpertTile {
   std::int32_t expert = 0;
@@ -42,14 +45,10 @@ struct PickGroups {
   std::int32_t* pair_places = nullptr;  // rows_max * top_k
   ExpertTile* tiles = nullptr;          // PickTilesMax
   std::int32_t* tile_count = nullptr;   // 1
-  std::int32_t tile_places = 0;         // PickTilePlaces
 };
 
-// Places a tile holds at most: what suits the mean load of an expert when rows_max rows come.
-std::int32_t PickTilePlaces(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts);
 // Most tiles that rows_max rows can make.
-std::int32_t PickTilesMax(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts,
-                          std::int32_t tile_places);
+std::int32_t PickTilesMax(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts);
 
 // A stable counting sort of the picks by expert; one block.
 struct GroupPicksArgs {

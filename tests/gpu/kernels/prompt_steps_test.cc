@@ -431,12 +431,9 @@ void ExpectGroups(const std::vector<std::int32_t>& ids, std::size_t rows_max, st
   groups.active = active.data();
   cpu::GroupPicks(ids.data(), live, top_k, experts, &groups);
 
-  const auto tile_places =
-      cuda::PickTilePlaces(static_cast<std::int32_t>(rows_max), static_cast<std::int32_t>(top_k),
-                           static_cast<std::int32_t>(experts));
   const auto tiles_max =
       cuda::PickTilesMax(static_cast<std::int32_t>(rows_max), static_cast<std::int32_t>(top_k),
-                         static_cast<std::int32_t>(experts), tile_places);
+                         static_cast<std::int32_t>(experts));
   const DeviceArray<std::int32_t> device_ids(ids);
   const DeviceArray<std::int32_t> device_offsets(experts + 1);
   const DeviceArray<std::int32_t> device_rows(rows_max * top_k);
@@ -449,8 +446,8 @@ void ExpectGroups(const std::vector<std::int32_t>& ids, std::size_t rows_max, st
   args.top_k = static_cast<std::int32_t>(top_k);
   args.experts = static_cast<std::int32_t>(experts);
   args.rows = {static_cast<std::int32_t>(rows_max), live_rows.data(), 1};
-  args.groups = {device_offsets.data(), device_rows.data(), device_places.data(),
-                 tiles.data(),          tile_count.data(),  tile_places};
+  args.groups = {device_offsets.data(), device_rows.data(), device_places.data(), tiles.data(),
+                 tile_count.data()};
   testing::Check(cuda::PreparePromptExperts());
   Finish(cuda::GroupPicks(TestLaunch(), args));
 
@@ -467,9 +464,10 @@ void ExpectGroups(const std::vector<std::int32_t>& ids, std::size_t rows_max, st
   // Tiles cut every expert's places in order.
   std::vector<std::int32_t> expected_tiles;
   for (std::size_t e = 0; e < experts; ++e) {
-    for (std::int32_t first = offsets[e]; first < offsets[e + 1]; first += tile_places) {
-      expected_tiles.insert(expected_tiles.end(), {static_cast<std::int32_t>(e), first,
-                                                   std::min(tile_places, offsets[e + 1] - first)});
+    for (std::int32_t first = offsets[e]; first < offsets[e + 1]; first += cuda::kTilePlaces) {
+      expected_tiles.insert(expected_tiles.end(),
+                            {static_cast<std::int32_t>(e), first,
+                             std::min(cuda::kTilePlaces, offsets[e + 1] - first)});
     }
   }
   const auto count = static_cast<std::size_t>(tile_count.Read()[0]);

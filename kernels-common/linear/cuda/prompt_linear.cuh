@@ -1,0 +1,473 @@
+// Inside CUDA sources: the kernel under prompt_linear.h for one integer format.
+//
+// A block of four warps makes up to 64 activation rows ("columns") of 128 weight rows, or of 64
+// gate and the 64 up rows beside them. A warp owns two tiles of 16 weight rows and all columns. It
+// steps by 256 values: weights come in card form straight from global memory to registers, one step
+// ahead; activation rows come to shared memory by asynchronous copies, one step ahead too.
+//
+// Order (N3-N5): integer sums of a step by mma.sync, exact in any order; then one float end a step,
+// steps ascending. Nothing is split over k, so any count of rows gives the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels-common/cuda/async_copy.cuh"
+#include "kernels-common/cuda/launch.cuh"
+#include "kernels-common/cuda/rows.cuh"
+#include "kernels-common/exact_math/exact_math.h"
+#include "kernels-common/linear/cuda/rows_linear.h"
+#include "kernels-common/moe/cuda/prompt_experts.h"
+#include "kernels-common/quant/cuda/card_form.cuh"
+#include "kernels-common/quant/cuda/quantise.cuh"
+
+namespace bloomery::kernels::cuda {
+
+inline constexpr int kPromptWarps = 4;
+inline constexpr int kPromptThreads = 32 * kPromptWarps;
+inline constexpr int kPromptColumns = kTilePlaces;  // of a block, at most
+inline constexpr int kPromptBlockRows = 32 * kPromptWarps;
+
+// One matrix of a launch, or one bank (gate with up, or down).
+struct PromptJob {
+  const std::byte* weight;
+  const std::byte* up;  // gate/up only
+  std::size_t expert_bytes;
+  std::size_t up_expert_bytes;
+  std::int32_t n;
+  std::int32_t first_block;  // of blockIdx.x
+  const float* scale;
+  const float* bias;
+  const float* residual;
+  std::size_t residual_stride;
+  float* y;
+  std::size_t y_stride;
+};
+
+struct PromptParameters {
+  PromptJob jobs[kRowsMatricesMax];
+  std::int32_t count;
+  std::int32_t k;
+  QuantisedView x;
+  RowBound rows;            // dense
+  std::int32_t columns;     // dense: rows a block takes, at most kPromptColumns
+  const ExpertTile* tiles;  // grouped; null: dense
+  const std::int32_t* tile_count;
+  const std::int32_t* place_rows;  // gate/up: activation row of a place; null: the place itself
+};
+
+using PromptKernelPointer = void (*)(PromptParameters);
+
+// What a step of 256 values needs of the block's columns.
+template <class Tile>
+struct PromptStage {
+  static constexpr bool kMins = Tile::kForm == BlockForm::kScaleMin;
+  // A warp reads 8 bytes (spans of 32) or 4 (of 16) from each of 8 columns at once: these strides
+  // put them into different banks.
+  static constexpr int kCodeStride = Tile::kSpan == 32 ? 288 : 272;
+  // Scales of a column: one, or eight and a gap for the banks' sake.
+  static constexpr int kScales = Tile::kGroup == 256 ? 1 : 12;
+  alignas(16) std::byte codes[kPromptColumns * kCodeStride];
+  alignas(16) float scales[kPromptColumns * kScales];
+  alignas(16) std::int16_t sums[kMins ? kPromptColumns * 16 : 8];
+};
+
+// Starts the copies of step g for the columns whose rows begin at rows[]. kN: columns / 8.
+template <class Tile, int kN>
+__device__ __forceinline__ void CopyPromptStage(const QuantisedView& x,
+                                                const std::byte* const* rows, std::int32_t g,
+                                                PromptStage<Tile>& stage) {
+  const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll
+  for (int i = 0; i < kN; ++i) {
+    const int column = thread / 16 + 8 * i;
+    const std::int32_t k = 256 * g + 16 * (thread % 16);
+    CopyAsync<16>(stage.codes + column * PromptStage<Tile>::kCodeStride + 16 * (thread % 16),
+                  rows[column] + k, k < x.k ? 16 : 0);
+  }
+  const int column = thread / 2;  // halves of what is 32 bytes a column
+  const int half = thread % 2;
+  if constexpr (Tile::kGroup == 256) {
+    if (thread < 8 * kN) {
+      CopyAsync<4>(stage.scales + thread, rows[thread] + x.scales_offset + 4 * g);
+    }
+  } else if (thread < 16 * kN) {
+    const std::int32_t left = x.k / 32 - 8 * g - 4 * half;  // scales that exist
+    CopyAsync<16>(stage.scales + column * PromptStage<Tile>::kScales + 4 * half,
+                  rows[column] + x.scales_offset + 32 * g + 16 * half, 4 * min(max(left, 0), 4));
+  }
+  if constexpr (PromptStage<Tile>::kMins) {
+    if (thread < 16 * kN) {
+      CopyAsync<16>(stage.sums + column * 16 + 8 * half,
+                    rows[column] + x.sums_offset + 32 * g + 16 * half);
+    }
+  }
+}
+
+// 1.5 * 2^23: an int32 below 2^22 in magnitude added to its bits is the float kMagic + the int.
+inline constexpr int kMagicBits = 0x4B400000;
+__device__ __forceinline__ float FromMagic(int bits) { return __int_as_float(bits) - 12582912.0F; }
+
+// c = product + `from` in all four.
+__device__ __forceinline__ void MmaFrom(int (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                        std::uint32_t b1, int from) {
+  c[0] = c[1] = c[2] = c[3] = from;
+  Mma32(c, a, b0, b1);
+}
+__device__ __forceinline__ void MmaFrom(int (&c)[4], const std::uint32_t (&a)[2], std::uint32_t b,
+                                        int from) {
+  c[0] = c[1] = c[2] = c[3] = from;
+  Mma16(c, a, b);
+}
+
+// The product of sub-block s for the columns from 8n: integers plus `from`.
+template <class Tile>
+struct PromptCodes {
+  static constexpr int kWords = Tile::kSpan / 8;
+  std::uint32_t a[2][kWords];
+};
+
+template <class Tile>
+__device__ __forceinline__ void SubBlockProducts(const PromptCodes<Tile>& codes,
+                                                 const std::byte* column, int s, int from,
+                                                 int (&c)[2][4]) {
+  if constexpr (Tile::kSpan == 32) {
+    const uint2 b = *reinterpret_cast<const uint2*>(column + 32 * s);
+    MmaFrom(c[0], codes.a[0], b.x, b.y, from);
+    MmaFrom(c[1], codes.a[1], b.x, b.y, from);
+  } else {
+    const std::uint32_t b = *reinterpret_cast<const std::uint32_t*>(column + 16 * s);
+    MmaFrom(c[0], codes.a[0], b, from);
+    MmaFrom(c[1], codes.a[1], b, from);
+  }
+}
+
+// Where lane (g, q) reads the codes of the columns from 8n: column g, byte q * span / 4.
+template <class Tile>
+__device__ __forceinline__ const std::byte* LaneCodes(const PromptStage<Tile>& stage, int n) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  return stage.codes + (8 * n + lane / 4) * PromptStage<Tile>::kCodeStride +
+         lane % 4 * (Tile::kSpan / 4);
+}
+
+// S of N3 as floats for the columns from 8n: mins times the sums of 16 codes, whose low six bits
+// and the rest go through the tensor cores as bytes.
+template <class Tile>
+__device__ __forceinline__ void MinSums(const std::uint32_t (&mins)[2][2],
+                                        const PromptStage<Tile>& stage, int n, float (&s)[2][4]) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const uint2 sums = *reinterpret_cast<const uint2*>(
+      reinterpret_cast<const std::byte*>(stage.sums) + (8 * n + lane / 4) * 32 + lane % 4 * 8);
+  const std::uint32_t low = __byte_perm(sums.x & 0x003F003FU, sums.y & 0x003F003FU, 0x6420);
+  const std::uint32_t high = __byte_perm(sums.x >> 6, sums.y >> 6, 0x6420);
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+    int c_low[4];
+    int c_high[4];
+    MmaFrom(c_low, mins[m], low, kMagicBits);
+    MmaFrom(c_high, mins[m], high, 0);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      s[m][i] = FromMagic(c_low[i] + 64 * c_high[i]);
+    }
+  }
+}
+
+// One step of a format whose activation groups have 256 values: y += a * u. `ahead` starts the
+// loads of the next step's weights, where most of this one's are used up.
+template <class Tile, int kN, class Ahead>
+__device__ __forceinline__ void PromptStep256(const typename Tile::Raw (&raw)[2],
+                                              const PromptStage<Tile>& stage, float (&y)[2][kN][4],
+                                              Ahead&& ahead) {
+  constexpr int kSubBlocks = 256 / Tile::kSpan;
+  const int q = static_cast<int>(threadIdx.x % 4);
+  int sum[2][kN][4];
+#pragma unroll
+  for (int s = 0; s < kSubBlocks; ++s) {
+    if (s == kSubBlocks * 3 / 4) {
+      ahead();
+    }
+    PromptCodes<Tile> codes;
+    int scale[2][2];
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      Tile::Codes(raw[m], s, codes.a[m]);
+      scale[m][0] = Tile::Scale(raw[m], s, 0);
+      scale[m][1] = Tile::Scale(raw[m], s, 1);
+    }
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+      int c[2][4];
+      SubBlockProducts<Tile>(codes, LaneCodes(stage, n), s, 0, c);
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int part = scale[m][i / 2] * c[m][i];
+          sum[m][n][i] = s == 0 ? part : sum[m][n][i] + part;
+        }
+      }
+    }
+  }
+  float d[2][2];
+  float min_scale[2][2];
+  std::uint32_t mins[2][2];
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      d[m][half] = Tile::D(raw[m], half);
+      if constexpr (PromptStage<Tile>::kMins) {
+        min_scale[m][half] = Tile::M(raw[m], half);
+        mins[m][half] = Tile::Mins(raw[m], half, q);
+      }
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+    const float2 a = *reinterpret_cast<const float2*>(stage.scales + 8 * n + 2 * q);
+    float s[2][4];
+    if constexpr (PromptStage<Tile>::kMins) {
+      MinSums<Tile>(mins, stage, n, s);
+    }
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float product = static_cast<float>(sum[m][n][i]);
+        float u;
+        if constexpr (PromptStage<Tile>::kMins) {
+          u = ExactFma(d[m][i / 2], product, min_scale[m][i / 2] * s[m][i]);
+        } else {
+          u = d[m][i / 2] * product;
+        }
+        // N5's fma(a, u, +0) differs from a * u in the sign of a zero only, which y + t drops: y is
+        // never -0.
+        y[m][n][i] = y[m][n][i] + (i % 2 == 0 ? a.x : a.y) * u;
+      }
+    }
+  }
+}
+
+// One step of a format whose activation groups have 32 values: eight groups to t, then y += t.
+// Their integers stay below 2^22 (Q8_0: 520 K).
+template <class Tile, int kN, class Ahead>
+__device__ __forceinline__ void PromptStep32(const typename Tile::Raw (&raw)[2],
+                                             const PromptStage<Tile>& stage, float (&y)[2][kN][4],
+                                             Ahead&& ahead) {
+  constexpr bool kPairs = Tile::kForm == BlockForm::kPairScales;
+  const int q = static_cast<int>(threadIdx.x % 4);
+  float t[2][kN][4] = {};
+#pragma unroll
+  for (int block = 0; block < 8; ++block) {
+    if (block == 6) {
+      ahead();
+    }
+    PromptCodes<Tile> codes[kPairs ? 2 : 1];
+    float d[2][2][kPairs ? 2 : 1];
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+      for (int part = 0; part < (kPairs ? 2 : 1); ++part) {
+        const int s = kPairs ? 2 * block + part : block;
+        Tile::Codes(raw[m], s, codes[part].a[m]);
+        d[m][0][part] = Tile::D(raw[m], s, 0);
+        d[m][1][part] = Tile::D(raw[m], s, 1);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+      const float* scales = stage.scales + (8 * n + 2 * q) * PromptStage<Tile>::kScales + block;
+      const float a[2] = {scales[0], scales[PromptStage<Tile>::kScales]};
+      int c[2][4];
+      [[maybe_unused]] int second[2][4];
+      SubBlockProducts<Tile>(codes[0], LaneCodes(stage, n), kPairs ? 2 * block : block, kMagicBits,
+                             c);
+      if constexpr (kPairs) {
+        SubBlockProducts<Tile>(codes[1], LaneCodes(stage, n), 2 * block + 1, kMagicBits, second);
+      }
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float u = d[m][i / 2][0] * FromMagic(c[m][i]);
+          if constexpr (kPairs) {
+            u = ExactFma(d[m][i / 2][1], FromMagic(second[m][i]), u);
+          }
+          t[m][n][i] = ExactFma(a[i % 2], u, t[m][n][i]);
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        y[m][n][i] = y[m][n][i] + t[m][n][i];
+      }
+    }
+  }
+}
+
+// A block's share of the work.
+struct PromptUnit {
+  const PromptJob* job;
+  std::int32_t block;  // of the job's weight rows
+  std::int32_t expert;
+  std::int32_t first;  // output row of the first column
+  std::int32_t count;  // columns
+};
+
+// Writes a warp's results: element i of m and n is weight row g + 8*(i / 2) of tile m, column
+// 8n + 2q + i % 2.
+template <int kN>
+__device__ __forceinline__ void StorePrompt(const PromptUnit& unit, const std::int32_t (&tile)[2],
+                                            const float (&y)[2][kN][4]) {
+  const PromptJob& job = *unit.job;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const bool gate_up = job.up != nullptr;
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::int32_t column = 8 * n + 2 * (lane % 4) + i % 2;
+      if (column >= unit.count) {
+        continue;
+      }
+      const auto row = static_cast<std::size_t>(unit.first + column);
+      float* out = job.y + row * job.y_stride;
+      const std::int32_t in_tile = lane / 4 + 8 * (i / 2);
+      if (gate_up) {
+        const std::int32_t at = 16 * tile[0] + in_tile;
+        if (at < job.n) {
+          out[at] = ExactSilu(y[0][n][i]) * y[1][n][i];
+        }
+        continue;
+      }
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        const std::int32_t at = 16 * tile[m] + in_tile;
+        if (at >= job.n) {
+          continue;
+        }
+        float value = y[m][n][i];
+        if (job.scale != nullptr) {
+          value *= *job.scale;
+        }
+        if (job.bias != nullptr) {
+          value += job.bias[at];
+        }
+        if (job.residual != nullptr) {
+          value = job.residual[row * job.residual_stride + at] + value;
+        }
+        out[at] = value;
+      }
+    }
+  }
+}
+
+// kN: columns / 8, rounded up to a form there is.
+template <class Tile, int kN>
+__device__ __forceinline__ void PromptBody(const PromptParameters& p, const PromptUnit& unit,
+                                           PromptStage<Tile> (&stages)[2], const std::byte** rows) {
+  const PromptJob& job = *unit.job;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const int warp = thread / 32;
+  if (thread < 8 * kN) {  // columns that do not exist repeat the last
+    const std::int32_t place = unit.first + min(thread, unit.count - 1);
+    const std::int32_t row = p.place_rows == nullptr ? place : p.place_rows[place];
+    rows[thread] = p.x.data + static_cast<std::size_t>(row) * p.x.row_bytes;
+  }
+  __syncthreads();
+  const std::int32_t steps = (p.k + 255) / 256;
+  const std::int32_t tiles = (job.n + 15) / 16;
+  const bool gate_up = job.up != nullptr;
+  std::int32_t tile[2];
+  tile[0] = gate_up ? kPromptWarps * unit.block + warp : 2 * (kPromptWarps * unit.block + warp);
+  tile[1] = gate_up ? tile[0] : tile[0] + 1;
+  const bool active = tile[0] < tiles;
+  const std::byte* weight[2];
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+    const bool up = gate_up && m == 1;
+    weight[m] =
+        (up ? job.up : job.weight) +
+        static_cast<std::size_t>(unit.expert) * (up ? job.up_expert_bytes : job.expert_bytes) +
+        static_cast<std::size_t>(min(tile[m], tiles - 1)) * steps * Tile::kBytes;
+  }
+  typename Tile::Raw raw[2];
+  CopyPromptStage<Tile, kN>(p.x, rows, 0, stages[0]);
+  CommitCopies();
+  Tile::Load(weight[0], lane, raw[0]);
+  Tile::Load(weight[1], lane, raw[1]);
+  float y[2][kN][4] = {};
+  for (std::int32_t g = 0; g < steps; ++g) {
+    WaitForCopies<0>();
+    __syncthreads();
+    if (g + 1 < steps) {
+      CopyPromptStage<Tile, kN>(p.x, rows, g + 1, stages[(g + 1) % 2]);
+    }
+    CommitCopies();
+    if (!active) {
+      continue;
+    }
+    typename Tile::Raw next[2];
+    const std::size_t offset = static_cast<std::size_t>(min(g + 1, steps - 1)) * Tile::kBytes;
+    const auto ahead = [&] {
+      Tile::Load(weight[0] + offset, lane, next[0]);
+      Tile::Load(weight[1] + offset, lane, next[1]);
+    };
+    if constexpr (Tile::kGroup == 256) {
+      PromptStep256<Tile, kN>(raw, stages[g % 2], y, ahead);
+    } else {
+      PromptStep32<Tile, kN>(raw, stages[g % 2], y, ahead);
+    }
+    raw[0] = next[0];
+    raw[1] = next[1];
+  }
+  if (active) {
+    StorePrompt<kN>(unit, tile, y);
+  }
+}
+
+// Grid: (blocks of weight rows over all jobs, column blocks or expert tiles).
+template <int kType>
+__global__ void __launch_bounds__(kPromptThreads, 2)
+    PromptKernel(const __grid_constant__ PromptParameters p) {
+  using Tile = CardTile<kType>;
+  __shared__ PromptStage<Tile> stages[2];
+  __shared__ const std::byte* rows[kPromptColumns];
+  const auto block = static_cast<std::int32_t>(blockIdx.x);
+  std::int32_t j = 0;
+  while (j + 1 < p.count && block >= p.jobs[j + 1].first_block) {
+    ++j;
+  }
+  PromptUnit unit = {&p.jobs[j], block - p.jobs[j].first_block, 0, 0, 0};
+  const auto y = static_cast<std::int32_t>(blockIdx.y);
+  WaitForInputs();
+  AllowNext();
+  if (p.tiles == nullptr) {
+    unit.first = y * p.columns;
+    unit.count = min(p.columns, LiveRows(p.rows) - unit.first);
+  } else if (y < *p.tile_count) {
+    const ExpertTile tile = p.tiles[y];
+    unit.expert = tile.expert;
+    unit.first = tile.first;
+    unit.count = tile.count;
+  }
+  if (unit.count <= 0) {
+    return;
+  }
+  if (unit.count <= 16) {
+    PromptBody<Tile, 2>(p, unit, stages, rows);
+  } else if (unit.count <= 32) {
+    PromptBody<Tile, 4>(p, unit, stages, rows);
+  } else {
+    PromptBody<Tile, 8>(p, unit, stages, rows);
+  }
+}
+
+}  // namespace bloomery::kernels::cuda
