@@ -1,0 +1,369 @@
+// Prompt linears on the card against the CPU's kernels, whose bits are the reference's (their own
+// tests say so): every format, odd shapes, groups of any size.
+#include "kernels-common/linear/cuda/prompt_linear.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "kernels-common/cpu/isa.h"
+#include "kernels-common/exact_math/exact_math.h"
+#include "kernels-common/linear/cpu/linear.h"
+#include "kernels-common/moe/cpu/moe.h"
+#include "kernels-common/moe/reference.h"
+#include "kernels-common/quant/reference.h"
+#include "tests/gpu/kernels/device.h"
+#include "tests/unit/kernels-common/support.h"
+
+namespace bloomery::kernels {
+namespace {
+
+using testing::Check;
+using testing::DeviceArray;
+using testing::Finish;
+using testing::LinearCase;
+using testing::Random;
+using testing::SameBits;
+using testing::TestLaunch;
+
+// Fast enough for the shapes here, and without a state to ask for.
+constexpr Isa kIsa = Isa::kAvx2;
+
+std::vector<const FormatTraits*> CardFormats() {
+  std::vector<const FormatTraits*> formats;
+  for (const FormatTraits& format : Formats()) {
+    if (cuda::HasCardForm(format.ggml_type)) {
+      formats.push_back(&format);
+    }
+  }
+  return formats;
+}
+
+// A bank of `experts` matrices in card form, made from file rows.
+class CardBank {
+ public:
+  CardBank(const FormatTraits& format, const std::vector<std::byte>& file_rows, std::size_t n,
+           std::size_t k, std::size_t experts)
+      : file_(file_rows), card_(cuda::CardBytes(format.ggml_type, n, k) * experts, 0xEE) {
+    Finish(cuda::ToCardForm(TestLaunch(), format.ggml_type, file_.data(), card_.data(), n, k,
+                            experts));
+    weight_.format = &format;
+    weight_.data = card_.data();
+    weight_.n = n;
+    weight_.k = k;
+    weight_.expert_bytes = cuda::CardBytes(format.ggml_type, n, k);
+  }
+  const cuda::CardWeight& weight() const { return weight_; }
+
+ private:
+  DeviceArray<std::byte> file_;
+  DeviceArray<std::byte> card_;
+  cuda::CardWeight weight_;
+};
+
+DeviceArray<std::byte> OnCard(testing::AlignedBytes& bytes) {
+  return DeviceArray<std::byte>(std::span<const std::byte>(bytes.span()));
+}
+
+TEST(CardPromptLinear, EveryFormatHasTheReferencesBitsAtAnyShape) {
+  const std::size_t shapes[][3] = {// rows, n, k in units of 256 values
+                                   {9, 133, 3},
+                                   {16, 40, 9},
+                                   {33, 16, 1},
+                                   {100, 256, 8},
+                                   {512, 130, 2}};
+  EXPECT_EQ(CardFormats().size(), 15U);
+  for (const FormatTraits* format : CardFormats()) {
+    for (const auto& [rows, n, units] : shapes) {
+      const std::size_t ragged = format->block_values < 256 && rows % 2 == 1 ? 64 : 0;
+      LinearCase c(*format, units * 256 + ragged, n, rows, rows + n);
+      std::vector<float> expected;
+      const LinearArgs linear = c.Args(expected);
+      cpu::Linear(kIsa, linear, 0, n, c.scratch.span());
+      const CardBank bank(*format, c.weights, n, c.k, 1);
+      const DeviceArray<std::byte> x = OnCard(c.quantised_bytes);
+      const DeviceArray<float> y(rows * n, 0xFF);
+      cuda::PromptLinearArgs args;
+      args.input.quantised = MakeQuantisedRows(x.data(), c.k, format->activation_group);
+      args.count = 1;
+      args.matrices[0].weight = bank.weight();
+      args.matrices[0].y = y.data();
+      args.matrices[0].y_stride = n;
+      args.rows.max = static_cast<std::int32_t>(rows);
+      Finish(cuda::PromptLinear(TestLaunch(), args));
+      EXPECT_TRUE(SameBits(y.Read(), expected))
+          << format->name << " rows " << rows << " n " << n << " k " << c.k;
+    }
+  }
+}
+
+TEST(CardPromptLinear, LargestCodesAndScalesStayExact) {
+  for (const FormatTraits* format : CardFormats()) {
+    const std::size_t rows = 17;
+    LinearCase c(*format, 512, 32, rows, 3);
+    // Every code, scale and min at its largest or lowest, activations too.
+    for (std::size_t at = 0; at < c.weights.size(); ++at) {
+      c.weights[at] = at / format->block_bytes % 2 == 0 ? std::byte{0xFF} : std::byte{0x00};
+    }
+    Random random(9);
+    for (std::size_t at = 0; at < c.weights.size(); at += format->block_bytes) {
+      testing::SetBlockScale(*format, c.weights.data() + at, random);
+    }
+    for (std::size_t i = 0; i < c.x.size(); ++i) {
+      c.x[i] = i / 512 % 3 == 0 ? 1.0F : i / 512 % 3 == 1 ? -1.0F : (i % 2 == 0 ? 1.0F : -1.0F);
+    }
+    cpu::QuantiseRows(Isa::kScalar, c.x.data(), c.k, c.Quantised(), 0, rows);
+    std::vector<float> expected;
+    const LinearArgs linear = c.Args(expected);
+    cpu::Linear(kIsa, linear, 0, c.n, c.scratch.span());
+    const CardBank bank(*format, c.weights, c.n, c.k, 1);
+    const DeviceArray<std::byte> x = OnCard(c.quantised_bytes);
+    const DeviceArray<float> y(rows * c.n, 0xFF);
+    cuda::PromptLinearArgs args;
+    args.input.quantised = MakeQuantisedRows(x.data(), c.k, format->activation_group);
+    args.count = 1;
+    args.matrices[0].weight = bank.weight();
+    args.matrices[0].y = y.data();
+    args.matrices[0].y_stride = c.n;
+    args.rows.max = static_cast<std::int32_t>(rows);
+    Finish(cuda::PromptLinear(TestLaunch(), args));
+    EXPECT_TRUE(SameBits(y.Read(), expected)) << format->name;
+  }
+}
+
+TEST(CardPromptLinear, MatricesOfOneInputMayDifferInFormatScaleBiasAndResidual) {
+  const std::size_t rows = 64;
+  const std::size_t live = 50;
+  const std::size_t k = 1024;
+  const std::size_t n[3] = {300, 128, 64};
+  const int types[3] = {12, 14, 12};
+  Random random(77);
+  const std::vector<float> x = random.Values(rows * k, 2.0F);
+  testing::AlignedBytes quantised(QuantisedRowBytes(k, 256) * rows);
+  cpu::QuantiseRows(Isa::kScalar, x.data(), k, MakeQuantisedRows(quantised.data(), k, 256), 0,
+                    rows);
+  const DeviceArray<std::byte> device_x = OnCard(quantised);
+  const std::vector<float> bias = random.Values(300);
+  const DeviceArray<float> device_bias(bias);
+  const DeviceArray<float> scale(std::vector<float>{0.37F});
+  const float host_scale = 0.37F;
+  const DeviceArray<std::int32_t> live_rows(
+      std::vector<std::int32_t>{static_cast<std::int32_t>(live)});
+  cuda::PromptLinearArgs args;
+  args.input.quantised = MakeQuantisedRows(device_x.data(), k, 256);
+  args.count = 3;
+  args.rows = {static_cast<std::int32_t>(rows), live_rows.data(), 1};
+  std::vector<CardBank> banks;
+  banks.reserve(3);
+  std::vector<DeviceArray<float>> outputs;
+  outputs.reserve(3);
+  std::vector<std::vector<float>> expected(3);
+  testing::AlignedBytes scratch(cpu::LinearScratchBytes(k));
+  for (std::size_t i = 0; i < 3; ++i) {
+    const FormatTraits& format = *FindFormat(types[i]);
+    const std::vector<std::byte> weights = testing::RandomWeights(format, k, n[i], random);
+    banks.emplace_back(format, weights, n[i], k, 1);
+    const std::vector<float> residual = random.Values(rows * n[i]);
+    expected[i] = residual;
+    outputs.emplace_back(residual);
+    LinearArgs linear;
+    linear.weight = {&format, weights.data(), RowBytes(format, k), k};
+    linear.quantised = MakeQuantisedRows(quantised.data(), k, 256);
+    linear.rows = live;
+    linear.scale = i == 0 ? &host_scale : nullptr;
+    linear.bias = i == 0 ? bias.data() : nullptr;
+    std::vector<float> y(rows * n[i]);
+    linear.y = y.data();
+    linear.y_stride = n[i];
+    cpu::Linear(kIsa, linear, 0, n[i], scratch.span());
+    for (std::size_t at = 0; at < live * n[i]; ++at) {
+      expected[i][at] = i == 1 ? residual[at] + y[at] : y[at];
+    }
+    cuda::CardMatrix& m = args.matrices[i];
+    m.weight = banks[i].weight();
+    m.scale = i == 0 ? scale.data() : nullptr;
+    m.bias = i == 0 ? device_bias.data() : nullptr;
+    m.residual = i == 1 ? outputs[i].data() : nullptr;
+    m.residual_stride = n[i];
+    m.y = outputs[i].data();
+    m.y_stride = n[i];
+  }
+  Finish(cuda::PromptLinear(TestLaunch(), args));
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(SameBits(outputs[i].Read(), expected[i])) << i;
+  }
+}
+
+// A bank's prompt: ids as given, gate/up then down on the card against the CPU, place by place.
+void ExpectExperts(const FormatTraits& gate_format, const FormatTraits& down_format,
+                   std::size_t width, std::size_t ff, std::size_t experts, std::size_t top_k,
+                   std::size_t rows_max, std::size_t rows, const std::vector<std::int32_t>& ids) {
+  Random random(width + rows);
+  const std::vector<std::byte> gate =
+      testing::RandomWeights(gate_format, width, ff * experts, random);
+  const std::vector<std::byte> up =
+      testing::RandomWeights(gate_format, width, ff * experts, random);
+  const std::vector<std::byte> down =
+      testing::RandomWeights(down_format, ff, width * experts, random);
+  const std::size_t group = gate_format.activation_group;
+  const std::size_t down_group = down_format.activation_group;
+  const std::vector<float> x = random.Values(rows_max * width, 2.0F);
+  testing::AlignedBytes quantised(QuantisedRowBytes(width, group) * rows_max);
+  const QuantisedRows qx = MakeQuantisedRows(quantised.data(), width, group);
+  cpu::QuantiseRows(Isa::kScalar, x.data(), width, qx, 0, rows_max);
+
+  const std::size_t pairs = rows * top_k;
+  std::vector<std::int32_t> offsets(experts + 1);
+  std::vector<std::int32_t> place_rows(pairs);
+  std::vector<std::int32_t> pair_places(pairs);
+  std::vector<std::int32_t> active(experts);
+  ExpertGroups host;
+  host.offsets = offsets.data();
+  host.place_rows = place_rows.data();
+  host.pair_places = pair_places.data();
+  host.active = active.data();
+  cpu::GroupPicks(ids.data(), rows, top_k, experts, &host);
+
+  // The CPU's h, its quantised rows and y.
+  std::vector<float> h(pairs * ff);
+  std::vector<float> y(pairs * width);
+  testing::AlignedBytes quantised_h(QuantisedRowBytes(ff, down_group) * pairs);
+  const QuantisedRows qh = MakeQuantisedRows(quantised_h.data(), ff, down_group);
+  testing::AlignedBytes scratch(
+      std::max(cpu::ExpertGateUpScratchBytes(kIsa, width, pairs), cpu::LinearScratchBytes(ff)));
+  const auto each_expert = [&](const auto& step) {
+    for (std::size_t e = 0; e < experts; ++e) {
+      if (offsets[e + 1] > offsets[e]) {
+        step(e, static_cast<std::size_t>(offsets[e]),
+             static_cast<std::size_t>(offsets[e + 1] - offsets[e]));
+      }
+    }
+  };
+  each_expert([&](std::size_t e, std::size_t first, std::size_t places) {
+    ExpertGateUpArgs args;
+    const std::size_t row_bytes = RowBytes(gate_format, width);
+    args.gate = {&gate_format, gate.data() + e * ff * row_bytes, row_bytes, width};
+    args.up = {&gate_format, up.data() + e * ff * row_bytes, row_bytes, width};
+    args.quantised = qx;
+    args.place_rows = place_rows.data() + first;
+    args.places = places;
+    args.h = h.data() + first * ff;
+    args.h_stride = ff;
+    cpu::ExpertGateUp(kIsa, args, 0, ff, scratch.span());
+  });
+  cpu::QuantiseRows(Isa::kScalar, h.data(), ff, qh, 0, pairs);
+  each_expert([&](std::size_t e, std::size_t first, std::size_t places) {
+    LinearArgs args;
+    const std::size_t row_bytes = RowBytes(down_format, ff);
+    args.weight = {&down_format, down.data() + e * width * row_bytes, row_bytes, ff};
+    args.quantised = qh;
+    args.quantised.data += first * qh.row_bytes;
+    args.rows = places;
+    args.y = y.data() + first * width;
+    args.y_stride = width;
+    cpu::Linear(kIsa, args, 0, width, scratch.span());
+  });
+
+  const CardBank gates(gate_format, gate, ff, width, experts);
+  const CardBank ups(gate_format, up, ff, width, experts);
+  const CardBank downs(down_format, down, width, ff, experts);
+  const auto count = [](std::size_t value) { return static_cast<std::int32_t>(value); };
+  const std::int32_t tiles_max = cuda::PickTilesMax(count(rows_max), count(top_k), count(experts));
+  const DeviceArray<std::int32_t> device_ids(ids);
+  const DeviceArray<std::int32_t> live(std::vector<std::int32_t>{count(rows)});
+  const DeviceArray<std::int32_t> device_offsets(experts + 1);
+  const DeviceArray<std::int32_t> device_rows(rows_max * top_k);
+  const DeviceArray<std::int32_t> device_places(rows_max * top_k);
+  const DeviceArray<cuda::ExpertTile> tiles(static_cast<std::size_t>(tiles_max));
+  const DeviceArray<std::int32_t> tile_count(1);
+  cuda::GroupPicksArgs group_args;
+  group_args.ids = device_ids.data();
+  group_args.top_k = count(top_k);
+  group_args.experts = count(experts);
+  group_args.rows = {count(rows_max), live.data(), 1};
+  group_args.groups = {device_offsets.data(), device_rows.data(), device_places.data(),
+                       tiles.data(), tile_count.data()};
+  const DeviceArray<std::byte> device_x = OnCard(quantised);
+  const DeviceArray<float> device_h(rows_max * top_k * ff, 0xFF);
+  const DeviceArray<float> device_y(rows_max * top_k * width, 0xFF);
+  const DeviceArray<std::byte> device_qh = OnCard(quantised_h);
+  cuda::PromptGateUpArgs gate_up;
+  gate_up.gate = gates.weight();
+  gate_up.up = ups.weight();
+  gate_up.input.quantised = MakeQuantisedRows(device_x.data(), width, group);
+  gate_up.groups = group_args.groups;
+  gate_up.tiles_max = tiles_max;
+  gate_up.h = device_h.data();
+  gate_up.h_stride = ff;
+  cuda::PromptDownArgs down_args;
+  down_args.down = downs.weight();
+  down_args.input.quantised = MakeQuantisedRows(device_qh.data(), ff, down_group);
+  down_args.groups = group_args.groups;
+  down_args.tiles_max = tiles_max;
+  down_args.y = device_y.data();
+  down_args.y_stride = width;
+  Check(cuda::PreparePromptExperts());
+  Check(cuda::PreparePromptLinear());
+  const cuda::Launch launch = TestLaunch();
+  Check(cuda::GroupPicks(launch, group_args));
+  Check(cuda::PromptGateUp(launch, gate_up));
+  Finish(cuda::PromptDown(launch, down_args));
+  std::vector<float> got_h = device_h.Read();
+  std::vector<float> got_y = device_y.Read();
+  // Places that no row has are left alone.
+  for (std::size_t i = pairs * ff; i < got_h.size(); ++i) {
+    ASSERT_TRUE(std::isnan(got_h[i])) << i;
+  }
+  for (std::size_t i = pairs * width; i < got_y.size(); ++i) {
+    ASSERT_TRUE(std::isnan(got_y[i])) << i;
+  }
+  got_h.resize(h.size());
+  got_y.resize(y.size());
+  EXPECT_TRUE(SameBits(got_h, h)) << gate_format.name << " gate/up, width " << width;
+  EXPECT_TRUE(SameBits(got_y, y)) << down_format.name << " down, ff " << ff;
+}
+
+// Picks of which expert 0 has about half.
+std::vector<std::int32_t> SkewedIds(std::size_t rows, std::size_t top_k, std::size_t experts) {
+  Random random(rows);
+  std::vector<std::int32_t> ids(rows * top_k);
+  std::vector<std::int32_t> order(experts);
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::iota(order.begin(), order.end(), 0);
+    for (std::size_t i = 0; i < top_k; ++i) {
+      const bool stay = i == 0 && row % 2 == 0;
+      std::swap(order[i], order[stay ? 0 : i + random.Below(experts - i)]);
+      ids[row * top_k + i] = order[i];
+    }
+  }
+  return ids;
+}
+
+TEST(CardPromptExperts, EveryFormatHasTheReferencesBits) {
+  for (const FormatTraits* format : CardFormats()) {
+    ExpectExperts(*format, *format, 512, 256, 12, 3, 64, 61, SkewedIds(64, 3, 12));
+  }
+}
+
+TEST(CardPromptExperts, SkewedLoadsAndExpertsWithoutRows) {
+  const FormatTraits& q4 = *FindFormat(12);
+  const FormatTraits& q6 = *FindFormat(14);
+  ExpectExperts(q4, q6, 768, 256, 40, 4, 512, 512, SkewedIds(512, 4, 40));
+  ExpectExperts(q4, q4, 256, 512, 64, 2, 16, 9, SkewedIds(16, 2, 64));
+  // All rows on the same two experts.
+  std::vector<std::int32_t> same(2 * 300);
+  for (std::size_t i = 0; i < same.size(); ++i) {
+    same[i] = i % 2 == 0 ? 7 : 2;
+  }
+  ExpectExperts(q4, q6, 256, 256, 8, 2, 300, 300, same);
+}
+
+TEST(CardPromptExperts, WidthsThatDoNotDivideByATile) {
+  const FormatTraits& q8 = *FindFormat(8);
+  ExpectExperts(q8, q8, 96, 224, 5, 2, 32, 27, SkewedIds(32, 2, 5));
+  ExpectExperts(q8, q8, 224, 32, 5, 2, 32, 27, SkewedIds(32, 2, 5));
+}
+
+}  // namespace
+}  // namespace bloomery::kernels
