@@ -1,12 +1,14 @@
 // Cosine, sine, exp and log in f64 for rotary angles, with one set of bits on every machine: only
 // additions, products, divisions, fma and rint, each correctly rounded. Callers round to f32 once.
 // Accuracy is far inside f32: SinCos is good to 1e-15 for |angle| <= 2^30, PowerOf to about
-// 2^-50 * (1 + |exponent * ln base|) relative.
+// 2^-50 * (1 + |exponent * ln base|) relative. ExactSinCos is for C++ and CUDA, the rest for hosts.
 #pragma once
 
 #include <bit>
 #include <cmath>
 #include <cstdint>
+
+#include "kernels-common/exact_math/exact_math.h"
 
 namespace bloomery::kernels {
 
@@ -15,35 +17,74 @@ struct TrigConstants {
   static constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
   static constexpr double kHalfPiHigh = 0x1.921fb54442d18p+0;
   static constexpr double kHalfPiLow = 0x1.1a62633145c07p-54;
-  // Taylor: sin r = r + r^3 * S(r^2), cos r = 1 + r^2 * C(r^2), highest power first; on |r| <= pi/4
+  // Taylor: sin r = r + r^3 * S(r^2), cos r = 1 + r^2 * C(r^2), index = power of r; on |r| <= pi/4
   // the first term left out is below 1e-17.
-  static constexpr double kSin[8] = {
-      1.0 / 355687428096000.0, -1.0 / 1307674368000.0, 1.0 / 6227020800.0, -1.0 / 39916800.0,
-      1.0 / 362880.0,          -1.0 / 5040.0,          1.0 / 120.0,        -1.0 / 6.0};
-  static constexpr double kCos[8] = {
-      1.0 / 20922789888000.0, -1.0 / 87178291200.0, 1.0 / 479001600.0, -1.0 / 3628800.0,
-      1.0 / 40320.0,          -1.0 / 720.0,         1.0 / 24.0,        -1.0 / 2.0};
+  static constexpr double kSin17 = 1.0 / 355687428096000.0;
+  static constexpr double kSin15 = -1.0 / 1307674368000.0;
+  static constexpr double kSin13 = 1.0 / 6227020800.0;
+  static constexpr double kSin11 = -1.0 / 39916800.0;
+  static constexpr double kSin9 = 1.0 / 362880.0;
+  static constexpr double kSin7 = -1.0 / 5040.0;
+  static constexpr double kSin5 = 1.0 / 120.0;
+  static constexpr double kSin3 = -1.0 / 6.0;
+  static constexpr double kCos16 = 1.0 / 20922789888000.0;
+  static constexpr double kCos14 = -1.0 / 87178291200.0;
+  static constexpr double kCos12 = 1.0 / 479001600.0;
+  static constexpr double kCos10 = -1.0 / 3628800.0;
+  static constexpr double kCos8 = 1.0 / 40320.0;
+  static constexpr double kCos6 = -1.0 / 720.0;
+  static constexpr double kCos4 = 1.0 / 24.0;
+  static constexpr double kCos2 = -1.0 / 2.0;
+  // The same, highest power first, for loops of host code.
+  static constexpr double kSin[8] = {kSin17, kSin15, kSin13, kSin11, kSin9, kSin7, kSin5, kSin3};
+  static constexpr double kCos[8] = {kCos16, kCos14, kCos12, kCos10, kCos8, kCos6, kCos4, kCos2};
 };
+
+BLOOMERY_EXACT double ExactFma64(double a, double b, double c) {
+#if defined(__CUDA_ARCH__)
+  return __fma_rn(a, b, c);
+#else
+  return std::fma(a, b, c);
+#endif
+}
+
+BLOOMERY_EXACT double ExactRint64(double x) {
+#if defined(__CUDA_ARCH__)
+  return rint(x);
+#else
+  return std::rint(x);
+#endif
+}
 
 struct SinCosResult {
   double sin;
   double cos;
 };
 
-inline SinCosResult ExactSinCos(double angle) {
+BLOOMERY_EXACT SinCosResult ExactSinCos(double angle) {
   using C = TrigConstants;
-  const double n = std::rint(angle * C::kTwoOverPi);
-  double r = std::fma(-n, C::kHalfPiHigh, angle);
-  r = std::fma(-n, C::kHalfPiLow, r);
+  const double n = ExactRint64(angle * C::kTwoOverPi);
+  double r = ExactFma64(-n, C::kHalfPiHigh, angle);
+  r = ExactFma64(-n, C::kHalfPiLow, r);
   const double r2 = r * r;
-  double s = C::kSin[0];
-  double c = C::kCos[0];
-  for (int i = 1; i < 8; ++i) {
-    s = std::fma(s, r2, C::kSin[i]);
-    c = std::fma(c, r2, C::kCos[i]);
-  }
-  s = std::fma(r * r2, s, r);
-  c = std::fma(r2, c, 1.0);
+  double s = C::kSin17;
+  s = ExactFma64(s, r2, C::kSin15);
+  s = ExactFma64(s, r2, C::kSin13);
+  s = ExactFma64(s, r2, C::kSin11);
+  s = ExactFma64(s, r2, C::kSin9);
+  s = ExactFma64(s, r2, C::kSin7);
+  s = ExactFma64(s, r2, C::kSin5);
+  s = ExactFma64(s, r2, C::kSin3);
+  double c = C::kCos16;
+  c = ExactFma64(c, r2, C::kCos14);
+  c = ExactFma64(c, r2, C::kCos12);
+  c = ExactFma64(c, r2, C::kCos10);
+  c = ExactFma64(c, r2, C::kCos8);
+  c = ExactFma64(c, r2, C::kCos6);
+  c = ExactFma64(c, r2, C::kCos4);
+  c = ExactFma64(c, r2, C::kCos2);
+  s = ExactFma64(r * r2, s, r);
+  c = ExactFma64(r2, c, 1.0);
   const auto quadrant = static_cast<std::uint32_t>(static_cast<std::int32_t>(n)) & 3U;
   const double sine = (quadrant & 1U) != 0 ? c : s;
   const double cosine = (quadrant & 1U) != 0 ? s : c;

@@ -20,7 +20,7 @@ cudaError_t PrepareAttention();
 // 32) and are at most 768; heads divides by kv_heads.
 bool RowsAttentionFits(const CardAttention& attention);
 
-// Bytes of workspace for up to kMaxHeadRows rows of this shape and planes' capacity. Set to zero
+// Bytes of workspace for this shape, capacity of planes and rows.rows (8 where more). Set to zero
 // once; launches leave it ready for the next. Launches that may overlap must not share one.
 std::size_t RowsAttentionWorkspaceBytes(const CardAttention& attention);
 
