@@ -1,0 +1,426 @@
+// The kernel of prompt_attention.h. A block owns one kv head, kWarps * 16 packed queries (row-major
+// over the pass's rows, then the kv head's query heads) and up to kValueDim value dims. For each
+// slot among its rows it walks the slot's keys in tiles of 64: S = Q K^T on tensor cores, a running
+// maximum and sum in f32, O += P V. Keys are at absolute places of their tiles and a row takes
+// nothing from another, so its bits depend on its own keys only.
+//
+// f32 planes: each operand is the sum of two halves, hi and lo, and a product is hi*hi + hi*lo +
+// lo*hi. f16 planes are copied behind the computation (two buffers); others are converted on their
+// way into one buffer.
+#pragma once
+
+#include "kernels-common/attention/cuda/async_copy.cuh"
+#include "kernels-common/attention/cuda/card_attention.h"
+#include "kernels-common/attention/cuda/heads.cuh"
+#include "kernels-common/attention/cuda/mma.cuh"
+
+namespace bloomery::kernels::cuda {
+
+inline constexpr int kTileKeys = 64;
+inline constexpr int kMostTileRows = 128;
+
+struct PromptPlan {
+  CardAttention attention;
+  std::int32_t ratio = 1;         // query heads a kv head
+  std::int32_t tile_rows = 1;     // rows of the pass a block takes
+  std::int32_t value_chunks = 1;  // blocks that share a head's value dims
+  float exponent = 1.0F;          // scale * log2(e)
+};
+
+template <KvType kPlane, int kKeys, int kValues, int kWarpCount>
+struct PromptShape {
+  static constexpr KvType kType = kPlane;
+  static constexpr int kKeyDim = kKeys;      // padded with zeros
+  static constexpr int kValueDim = kValues;  // of a block
+  static constexpr int kWarps = kWarpCount;
+  static constexpr int kQueries = 16 * kWarps;
+  static constexpr int kThreads = kWarpLanes * kWarps;
+  static constexpr int kParts = kType == KvType::kF32 ? 2 : 1;  // hi, lo
+  static constexpr int kBuffers = kType == KvType::kF16 && kKeyDim <= 256 ? 2 : 1;
+  static constexpr bool kQueryInRegisters = kKeyDim <= 128 && kParts == 1;
+  static constexpr int kQueryBytes = kQueries * kKeyDim * 2;
+  static constexpr int kKeyBytes = kTileKeys * kKeyDim * 2;
+  static constexpr int kValueBytes = kTileKeys * kValueDim * 2;
+  static constexpr int kSharedBytes = kParts * (kQueryBytes + kBuffers * (kKeyBytes + kValueBytes));
+};
+
+struct PromptExchange {
+  std::int32_t slot[kMostTileRows];
+  std::int32_t index[kMostTileRows];
+};
+
+template <class Shape>
+class PromptBlock {
+ public:
+  __device__ PromptBlock(const PromptPlan& plan, std::byte* shared, PromptExchange& exchange)
+      : p_(plan), shared_(shared), exchange_(exchange) {}
+
+  __device__ void Run() {
+    const bool works = Place();
+    WaitForInputs();
+    AllowNext();
+    if (!works) return;
+    LoadQueries();
+    for (int first = 0; first < rows_;) {
+      const int end = SegmentEnd(first);
+      WalkSlot(first, end);
+      first = end;
+    }
+    Write();
+  }
+
+ private:
+  static constexpr KvType kType = Shape::kType;
+  static constexpr int kKeyDim = Shape::kKeyDim;
+  static constexpr int kValueDim = Shape::kValueDim;
+  static constexpr int kSteps = kKeyDim / 16;
+  static constexpr int kKeyGroups = kTileKeys / 8;
+  static constexpr int kValueGroups = kValueDim / 8;
+
+  __device__ bool Place() {
+    const PassRowsView& rows = p_.attention.rows;
+    lane_ = static_cast<int>(threadIdx.x) % kWarpLanes;
+    warp_ = static_cast<int>(threadIdx.x) / kWarpLanes;
+    kv_head_ = static_cast<int>(blockIdx.x) / p_.value_chunks;
+    first_value_ = static_cast<int>(blockIdx.x) % p_.value_chunks * kValueDim;
+    // The last rows have the most keys: they start first.
+    first_row_ = static_cast<int>(gridDim.y - 1 - blockIdx.y) * p_.tile_rows;
+    rows_ = min(p_.tile_rows, *rows.live - first_row_);
+    for (int i = static_cast<int>(threadIdx.x); i < rows_; i += Shape::kThreads) {
+      exchange_.slot[i] = rows.slot[first_row_ + i];
+      exchange_.index[i] = rows.index[first_row_ + i];
+    }
+    return rows_ > 0;
+  }
+
+  // ---- Shared memory.
+
+  __device__ std::byte* QueryTile(int part) const { return shared_ + part * Shape::kQueryBytes; }
+  __device__ std::byte* KeyTile(int buffer, int part) const {
+    return shared_ + Shape::kParts * Shape::kQueryBytes +
+           (buffer * Shape::kParts + part) * Shape::kKeyBytes;
+  }
+  __device__ std::byte* ValueTile(int buffer, int part) const {
+    return shared_ + Shape::kParts * (Shape::kQueryBytes + Shape::kBuffers * Shape::kKeyBytes) +
+           (buffer * Shape::kParts + part) * Shape::kValueBytes;
+  }
+
+  // Eight f32 values as one chunk of halves; the rest of each into the second part.
+  __device__ static void PutChunk(std::byte* high, int low_after, const float* x) {
+    std::uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      words[i] = PackHalves(x[2 * i], x[2 * i + 1]);
+    }
+    *reinterpret_cast<uint4*>(high) = {words[0], words[1], words[2], words[3]};
+    if constexpr (Shape::kParts == 2) {
+      std::uint32_t rests[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        rests[i] = PackRests(x[2 * i], x[2 * i + 1], words[i]);
+      }
+      *reinterpret_cast<uint4*>(high + low_after) = {rests[0], rests[1], rests[2], rests[3]};
+    }
+  }
+
+  // Held to what a half can say.
+  __device__ static void ReadEight(const float* from, float* x) {
+    const float4 a = reinterpret_cast<const float4*>(from)[0];
+    const float4 b = reinterpret_cast<const float4*>(from)[1];
+    const float eight[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      x[i] = fminf(fmaxf(eight[i], -65504.0F), 65504.0F);
+    }
+  }
+
+  __device__ void LoadQueries() {
+    const CardAttention& a = p_.attention;
+    constexpr int kChunks = kKeyDim / 8;
+    for (int item = static_cast<int>(threadIdx.x); item < Shape::kQueries * kChunks;
+         item += Shape::kThreads) {
+      const int query = item / kChunks;
+      const int chunk = item % kChunks;
+      const int row = query / p_.ratio;
+      float x[8] = {};
+      if (row < rows_ && chunk * 8 < a.key_dim) {
+        const int head = kv_head_ * p_.ratio + query % p_.ratio;
+        ReadEight(a.q + (first_row_ + row) * a.q_stride + head * a.key_dim + chunk * 8, x);
+      }
+      PutChunk(QueryTile(0) + TileAt<kKeyDim>(query, chunk), Shape::kQueryBytes, x);
+    }
+    __syncthreads();
+    if constexpr (Shape::kQueryInRegisters) {
+      const std::uint32_t tile = SharedAddress(QueryTile(0));
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        LoadMatrices(query_[step], RowsAddress<kKeyDim>(tile, 16 * warp_, step, lane_));
+      }
+    }
+  }
+
+  // Rows [begin, end) of the plane to a tile; rows from end on are zeros. A thread takes 32 values
+  // (q8_0) or 8 at a time.
+  template <int kWidth>
+  __device__ void LoadTile(const CardPlane& plane, int dim, int first, int begin, int end,
+                           std::byte* tile, int low_after) const {
+    constexpr int kValuesAtOnce = kType == KvType::kQ8_0 ? kQ8Values : 8;
+    constexpr int kItems = kWidth / kValuesAtOnce;
+    const std::byte* source = plane.base + slot_ * plane.slot_bytes +
+                              static_cast<std::size_t>(begin) * plane.row_bytes +
+                              kv_head_ * PlaneBytes<kType>(dim);
+    for (int item = static_cast<int>(threadIdx.x); item < kTileKeys * kItems;
+         item += Shape::kThreads) {
+      const int key = item / kItems;
+      const int value = item % kItems * kValuesAtOnce;
+      const int at = first + value;
+      const bool in = begin + key < end && at < dim;
+      const std::byte* from = source + key * plane.row_bytes + PlaneBytes<kType>(at);
+      if constexpr (kType == KvType::kF16) {
+        CopyAsync16OrZero(tile + TileAt<kWidth>(key, value / 8), in ? from : plane.base, in);
+      } else {
+        float x[kValuesAtOnce] = {};
+        if (in) {
+          if constexpr (kType == KvType::kQ8_0) {
+            DecodeQ8(from, x);
+          } else {
+            ReadEight(reinterpret_cast<const float*>(from), x);
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < kValuesAtOnce; i += 8) {
+          PutChunk(tile + TileAt<kWidth>(key, (value + i) / 8), low_after, x + i);
+        }
+      }
+    }
+  }
+
+  __device__ void LoadTiles(int tile, int buffer, int keys) const {
+    const CardAttention& a = p_.attention;
+    const int begin = tile * kTileKeys;
+    if (begin < keys) {
+      LoadTile<kKeyDim>(a.keys, a.key_dim, 0, begin, keys, KeyTile(buffer, 0), Shape::kKeyBytes);
+      LoadTile<kValueDim>(a.values, a.value_dim, first_value_, begin, keys, ValueTile(buffer, 0),
+                          Shape::kValueBytes);
+    }
+    CommitCopies();
+  }
+
+  // ---- A slot's rows [first, end) of the block over the slot's keys.
+
+  __device__ int SegmentEnd(int first) const {
+    const int slot = exchange_.slot[first];
+    int end = rows_;
+    while (exchange_.slot[end - 1] != slot) {
+      --end;
+    }
+    return end;
+  }
+
+  // Last key that this lane's query row `half` (g or g + 8) sees in the segment, or -1.
+  __device__ int Limit(int half, int first, int end) const {
+    const int row = (16 * warp_ + lane_ / 4 + 8 * half) / p_.ratio;
+    return row >= first && row < end ? exchange_.index[row] : -1;
+  }
+
+  __device__ void WalkSlot(int first, int end) {
+    slot_ = exchange_.slot[first];
+    const int keys = exchange_.index[end - 1] + 1;
+    limit_[0] = Limit(0, first, end);
+    limit_[1] = Limit(1, first, end);
+    const int least = __reduce_min_sync(0xFFFFFFFFU, min(limit_[0], limit_[1]));
+    const int most = __reduce_max_sync(0xFFFFFFFFU, max(limit_[0], limit_[1]));
+    const int tiles = (keys + kTileKeys - 1) / kTileKeys;
+    if constexpr (Shape::kBuffers == 2) {
+      LoadTiles(0, 0, keys);
+    }
+    for (int tile = 0; tile < tiles; ++tile) {
+      const int buffer = Shape::kBuffers == 2 ? tile % 2 : 0;
+      if constexpr (Shape::kBuffers == 2) {
+        WaitForCopies<0>();
+        __syncthreads();
+        LoadTiles(tile + 1, 1 - buffer, keys);
+      } else {
+        __syncthreads();
+        LoadTiles(tile, 0, keys);
+        WaitForCopies<0>();
+        __syncthreads();
+      }
+      const int begin = tile * kTileKeys;
+      if (begin <= most) {
+        DoTile(begin, buffer, begin + kTileKeys - 1 > least);
+      }
+    }
+    __syncthreads();
+  }
+
+  __device__ void DoTile(int begin, int buffer, bool masked) {
+    float s[kKeyGroups][4] = {};
+    Scores(buffer, s);
+    if (masked) {
+      Mask(begin, s);
+    }
+    Softmax(s);
+    AddValues(buffer, s);
+  }
+
+  __device__ void Scores(int buffer, float (&s)[kKeyGroups][4]) const {
+    const std::uint32_t queries = SharedAddress(QueryTile(0));
+    const std::uint32_t keys = SharedAddress(KeyTile(buffer, 0));
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      std::uint32_t high[4];
+      std::uint32_t low[4];
+      if constexpr (Shape::kQueryInRegisters) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          high[i] = query_[step][i];
+        }
+      } else {
+        LoadMatrices(high, RowsAddress<kKeyDim>(queries, 16 * warp_, step, lane_));
+      }
+      if constexpr (Shape::kParts == 2) {
+        LoadMatrices(low,
+                     RowsAddress<kKeyDim>(queries + Shape::kQueryBytes, 16 * warp_, step, lane_));
+      }
+#pragma unroll
+      for (int pair = 0; pair < kKeyGroups / 2; ++pair) {
+        const std::uint32_t at = ColumnsAddress<kKeyDim>(keys, 16 * pair, step, lane_);
+        std::uint32_t k[4];
+        LoadMatrices(k, at);
+        if constexpr (Shape::kParts == 2) {
+          std::uint32_t rest[4];
+          LoadMatrices(rest, at + Shape::kKeyBytes);
+          MultiplyAdd(s[2 * pair], high, rest[0], rest[1]);
+          MultiplyAdd(s[2 * pair + 1], high, rest[2], rest[3]);
+          MultiplyAdd(s[2 * pair], low, k[0], k[1]);
+          MultiplyAdd(s[2 * pair + 1], low, k[2], k[3]);
+        }
+        MultiplyAdd(s[2 * pair], high, k[0], k[1]);
+        MultiplyAdd(s[2 * pair + 1], high, k[2], k[3]);
+      }
+    }
+  }
+
+  __device__ void Mask(int begin, float (&s)[kKeyGroups][4]) const {
+    const int first = begin + 2 * (lane_ % 4);
+#pragma unroll
+    for (int group = 0; group < kKeyGroups; ++group) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (first + 8 * group + i % 2 > limit_[i / 2]) {
+          s[group][i] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  // Scores to exp2((s - max) * exponent), the maximum and sum moved on, O brought to the new
+  // maximum.
+  __device__ void Softmax(float (&s)[kKeyGroups][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float most = max_[half];
+#pragma unroll
+      for (int group = 0; group < kKeyGroups; ++group) {
+        most = fmaxf(most, fmaxf(s[group][2 * half], s[group][2 * half + 1]));
+      }
+      most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFU, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFU, most, 2));
+      const float base = most == -INFINITY ? 0.0F : most;  // a row without keys so far
+      const float offset = base * p_.exponent;
+      if (__any_sync(0xFFFFFFFFU, most != max_[half])) {
+        const float factor =
+            most == max_[half] ? 1.0F : FastExp2(__fmaf_rn(max_[half], p_.exponent, -offset));
+        sum_[half] *= factor;
+#pragma unroll
+        for (int group = 0; group < kValueGroups; ++group) {
+          o_[group][2 * half] *= factor;
+          o_[group][2 * half + 1] *= factor;
+        }
+        max_[half] = most;
+      }
+#pragma unroll
+      for (int group = 0; group < kKeyGroups; ++group) {
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          s[group][i] = FastExp2(__fmaf_rn(s[group][i], p_.exponent, -offset));
+          sum_[half] += s[group][i];
+        }
+      }
+    }
+  }
+
+  __device__ void AddValues(int buffer, const float (&s)[kKeyGroups][4]) {
+    const std::uint32_t values = SharedAddress(ValueTile(buffer, 0));
+#pragma unroll
+    for (int step = 0; step < kTileKeys / 16; ++step) {
+      const float(&a)[4] = s[2 * step];
+      const float(&b)[4] = s[2 * step + 1];
+      const std::uint32_t high[4] = {PackHalves(a[0], a[1]), PackHalves(a[2], a[3]),
+                                     PackHalves(b[0], b[1]), PackHalves(b[2], b[3])};
+      std::uint32_t low[4];
+      if constexpr (Shape::kParts == 2) {
+        low[0] = PackRests(a[0], a[1], high[0]);
+        low[1] = PackRests(a[2], a[3], high[1]);
+        low[2] = PackRests(b[0], b[1], high[2]);
+        low[3] = PackRests(b[2], b[3], high[3]);
+      }
+#pragma unroll
+      for (int pair = 0; pair < kValueGroups / 2; ++pair) {
+        const std::uint32_t at = TransposedAddress<kValueDim>(values, 16 * step, pair, lane_);
+        std::uint32_t v[4];
+        LoadMatricesTransposed(v, at);
+        if constexpr (Shape::kParts == 2) {
+          std::uint32_t rest[4];
+          LoadMatricesTransposed(rest, at + Shape::kValueBytes);
+          MultiplyAdd(o_[2 * pair], high, rest[0], rest[1]);
+          MultiplyAdd(o_[2 * pair + 1], high, rest[2], rest[3]);
+          MultiplyAdd(o_[2 * pair], low, v[0], v[1]);
+          MultiplyAdd(o_[2 * pair + 1], low, v[2], v[3]);
+        }
+        MultiplyAdd(o_[2 * pair], high, v[0], v[1]);
+        MultiplyAdd(o_[2 * pair + 1], high, v[2], v[3]);
+      }
+    }
+  }
+
+  __device__ void Write() const {
+    const CardAttention& a = p_.attention;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = sum_[half];
+      sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 1);
+      sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 2);
+      const int query = 16 * warp_ + lane_ / 4 + 8 * half;
+      const int row = query / p_.ratio;
+      if (row >= rows_) continue;
+      const float factor = sum > 0.0F ? 1.0F / sum : 0.0F;
+      float* out = a.out + (first_row_ + row) * a.out_stride +
+                   (kv_head_ * p_.ratio + query % p_.ratio) * a.value_dim;
+#pragma unroll
+      for (int group = 0; group < kValueGroups; ++group) {
+        const int value = first_value_ + 8 * group + 2 * (lane_ % 4);
+        if (value < a.value_dim) {
+          *reinterpret_cast<float2*>(out + value) = {o_[group][2 * half] * factor,
+                                                     o_[group][2 * half + 1] * factor};
+        }
+      }
+    }
+  }
+
+  const PromptPlan& p_;
+  std::byte* shared_;
+  PromptExchange& exchange_;
+  int lane_, warp_;
+  int kv_head_, first_value_;
+  int first_row_, rows_;
+  int slot_ = 0;
+  int limit_[2];
+  std::uint32_t query_[Shape::kQueryInRegisters ? kSteps : 1][4];
+  float max_[2] = {-INFINITY, -INFINITY};
+  float sum_[2] = {0.0F, 0.0F};
+  float o_[kValueGroups][4] = {};
+};
+
+}  // namespace bloomery::kernels::cuda
