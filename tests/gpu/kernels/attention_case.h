@@ -71,7 +71,8 @@ class AttentionCase {
   // The host's side: ready q, the rows in the planes, attention. Fills expected_*.
   void RunHost() {
     ready_q_ = qkv_;
-    const auto finish = [this](std::size_t at, std::size_t heads, const std::vector<float>& weight) {
+    const auto finish = [this](std::size_t at, std::size_t heads,
+                               const std::vector<float>& weight) {
       float* x = ready_q_.data() + at;
       if (shape_.norm) {
         reference::RmsNorm({x, stride_, x, stride_, heads, shape_.key_dim, weight.data(), kEps}, 0,
@@ -112,20 +113,21 @@ class AttentionCase {
   };
 
   Card MakeCard() const {
-    Card card{DeviceArray<std::int32_t>(std::vector<std::int32_t>{static_cast<std::int32_t>(live_)}),
-              DeviceArray<std::int32_t>(slot_),
-              DeviceArray<std::int32_t>(index_),
-              DeviceArray<std::int32_t>(position_),
-              DeviceArray<float>(qkv_),
-              DeviceArray<float>(q_norm_),
-              DeviceArray<float>(k_norm_),
-              DeviceArray<float>(rows() * shape_.heads * shape_.value_dim, 0xFF),
-              DeviceArray<double>(frequencies_),
-              DeviceArray<std::byte>(keys_.bytes),
-              DeviceArray<std::byte>(values_.bytes),
-              {},
-              {},
-              {}};
+    Card card{
+        DeviceArray<std::int32_t>(std::vector<std::int32_t>{static_cast<std::int32_t>(live_)}),
+        DeviceArray<std::int32_t>(slot_),
+        DeviceArray<std::int32_t>(index_),
+        DeviceArray<std::int32_t>(position_),
+        DeviceArray<float>(qkv_),
+        DeviceArray<float>(q_norm_),
+        DeviceArray<float>(k_norm_),
+        DeviceArray<float>(rows() * shape_.heads * shape_.value_dim, 0xFF),
+        DeviceArray<double>(frequencies_),
+        DeviceArray<std::byte>(keys_.bytes),
+        DeviceArray<std::byte>(values_.bytes),
+        {},
+        {},
+        {}};
     cuda::CardAttention& a = card.attention;
     a.rows = {card.live.data(), card.slot.data(), card.index.data(), card.position.data(),
               static_cast<std::int32_t>(rows())};
@@ -151,18 +153,8 @@ class AttentionCase {
                    card.frequencies.data(),
                    static_cast<std::int32_t>(shape_.n_rot),
                    1.0F};
-    card.append = {a.rows,
-                   card.inputs,
-                   a.q,
-                   stride_,
-                   card.qkv.data(),
-                   stride_,
-                   a.heads,
-                   a.kv_heads,
-                   a.key_dim,
-                   a.value_dim,
-                   a.keys,
-                   a.values};
+    card.append = {a.rows,  card.inputs, a.q,       stride_,     card.qkv.data(), stride_,
+                   a.heads, a.kv_heads,  a.key_dim, a.value_dim, a.keys,          a.values};
     return card;
   }
 

@@ -71,19 +71,26 @@ TEST_F(CardAttention, SlotsOfDifferentLengthsSharePasses) {
     shape.type = type;
     ExpectFusedBits(shape, {{2, 300, 1}, {0, 0, 1}, {1, 127, 2}, {3, 1000, 3}}, 0, "slots");
     ExpectFusedBits(shape, {{2, 5, 1}, {0, 4096, 1}, {1, 126, 3}}, 3, "slots and padding");
-    ExpectFusedBits(shape, {{0, 512, 1}, {1, 512, 1}, {2, 512, 1}, {3, 512, 1}, {4, 512, 1},
-                            {5, 511, 1}, {6, 640, 1}, {7, 12, 1}},
+    ExpectFusedBits(shape,
+                    {{0, 512, 1},
+                     {1, 512, 1},
+                     {2, 512, 1},
+                     {3, 512, 1},
+                     {4, 512, 1},
+                     {5, 511, 1},
+                     {6, 640, 1},
+                     {7, 12, 1}},
                     0, "eight slots");
   }
 }
 
 TEST_F(CardAttention, OtherShapesHaveTheReferencesBits) {
   const HeadShape shapes[] = {
-      {KvType::kF16, 1, 1, 64, 64, 64, false},      {KvType::kF16, 2, 2, 96, 96, 48, true},
-      {KvType::kF16, 6, 2, 128, 64, 0, false},      {KvType::kF16, 10, 2, 80, 112, 80, true},
-      {KvType::kF16, 14, 2, 64, 64, 64, false},     {KvType::kF16, 16, 1, 192, 128, 64, false},
-      {KvType::kF16, 16, 1, 576, 512, 0, false},    {KvType::kF16, 12, 4, 256, 256, 64, true},
-      {KvType::kF16, 48, 3, 128, 128, 128, true},   {KvType::kF16, 2, 1, 576, 576, 64, true},
+      {KvType::kF16, 1, 1, 64, 64, 64, false},    {KvType::kF16, 2, 2, 96, 96, 48, true},
+      {KvType::kF16, 6, 2, 128, 64, 0, false},    {KvType::kF16, 10, 2, 80, 112, 80, true},
+      {KvType::kF16, 14, 2, 64, 64, 64, false},   {KvType::kF16, 16, 1, 192, 128, 64, false},
+      {KvType::kF16, 16, 1, 576, 512, 0, false},  {KvType::kF16, 12, 4, 256, 256, 64, true},
+      {KvType::kF16, 48, 3, 128, 128, 128, true}, {KvType::kF16, 2, 1, 576, 576, 64, true},
   };
   for (const KvType type : kTypes) {
     for (HeadShape shape : shapes) {
