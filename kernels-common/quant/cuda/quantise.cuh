@@ -31,50 +31,71 @@ inline QuantisedView View(const QuantisedRows& rows) {
           static_cast<std::int32_t>(rows.group)};
 }
 
-// Lane l of the warp holds values [start + 8l, + 8) of a row, zeros beyond k; start divides by 256.
-// Order: none, a maximum and exact integer sums. Writes codes, scales and sums of the stretch.
-__device__ __forceinline__ void QuantiseStretch(const float (&v)[8], std::int32_t start,
-                                                const QuantisedView& out, std::byte* row) {
-  const unsigned lane = threadIdx.x % 32;
+// What a lane makes of its eight values of a stretch: their codes, the sum of 16 codes (its own and
+// its neighbour's; both have it) and the scale of its group.
+struct LaneCodes {
+  std::uint32_t words[2];
+  std::int32_t sum;
+  float scale;
+};
+
+// Lane l of the warp holds values 8l .. 8l+7 of a stretch of 256, zeros beyond the row. kGroup: 256
+// or 32. Order: none, a maximum and exact integer sums.
+template <int kGroup>
+__device__ __forceinline__ LaneCodes QuantiseLane(const float (&v)[8]) {
   // Magnitudes order as their bits do; what is not finite lies at 0x7F800000 and above.
   unsigned most = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     most = max(most, __float_as_uint(v[i]) & 0x7FFFFFFFU);
   }
-  most = max(most, __shfl_xor_sync(0xFFFFFFFFU, most, 1));
-  most = max(most, __shfl_xor_sync(0xFFFFFFFFU, most, 2));
-  if (out.group == 256) {
-    most = max(most, __shfl_xor_sync(0xFFFFFFFFU, most, 4));
-    most = max(most, __shfl_xor_sync(0xFFFFFFFFU, most, 8));
-    most = max(most, __shfl_xor_sync(0xFFFFFFFFU, most, 16));
+  if constexpr (kGroup == 256) {
+    most = __reduce_max_sync(0xFFFFFFFFU, most);
+  } else {
+    most = max(most, __shfl_xor_sync(0xFFFFFFFFU, most, 1));
+    most = max(most, __shfl_xor_sync(0xFFFFFFFFU, most, 2));
   }
   const float magnitude = __uint_as_float(most);
   const bool finite = most < 0x7F800000U;
   const bool coded = finite && magnitude >= 0x1p-100F;
   const float r = coded ? 127.0F / magnitude : 0.0F;
-  const float scale = coded ? magnitude / 127.0F : finite ? 0.0F : __uint_as_float(0x7FC00000U);
-  std::int32_t sum = 0;
-  std::uint32_t words[2] = {};
+  LaneCodes out;
+  out.scale = coded ? magnitude / 127.0F : finite ? 0.0F : __uint_as_float(0x7FC00000U);
+  // |v * r| <= 127 * (1 + 2^-23): it rounds to 127 at most, so N2's clamp never acts. Adding 1.5 *
+  // 2^23 rounds to an integer, ties to even, and leaves it in the low byte.
+  std::uint32_t code[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    // |v * r| <= 127 * (1 + 2^-23): it rounds to 127 at most, so N2's clamp never acts.
-    const std::int32_t code = coded ? __float2int_rn(v[i] * r) : 0;
-    sum += code;
-    words[i / 4] |= static_cast<std::uint32_t>(code & 255) << (8 * (i % 4));
+    code[i] = coded ? __float_as_uint(v[i] * r + 0x1.8p23F) : 0U;
   }
-  sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 1);
+#pragma unroll
+  for (int w = 0; w < 2; ++w) {
+    out.words[w] = __byte_perm(__byte_perm(code[4 * w], code[4 * w + 1], 0x0040),
+                               __byte_perm(code[4 * w + 2], code[4 * w + 3], 0x0040), 0x5410);
+  }
+  const int sum = __dp4a(static_cast<int>(out.words[0]), 0x01010101,
+                         __dp4a(static_cast<int>(out.words[1]), 0x01010101, 0));
+  out.sum = sum + __shfl_xor_sync(0xFFFFFFFFU, sum, 1);
+  return out;
+}
+
+// Writes codes, scales and sums of the stretch [start, start + 256) of a row, whose lane l holds
+// values start + 8l and on; start divides by 256.
+__device__ __forceinline__ void QuantiseStretch(const float (&v)[8], std::int32_t start,
+                                                const QuantisedView& out, std::byte* row) {
+  const unsigned lane = threadIdx.x % 32;
+  const LaneCodes codes = out.group == 256 ? QuantiseLane<256>(v) : QuantiseLane<32>(v);
   const std::int32_t first = start + 8 * static_cast<std::int32_t>(lane);
   if (first >= out.k) {
     return;
   }
-  *reinterpret_cast<uint2*>(row + first) = make_uint2(words[0], words[1]);
+  *reinterpret_cast<uint2*>(row + first) = make_uint2(codes.words[0], codes.words[1]);
   if (lane % 2 == 0) {
     reinterpret_cast<std::int16_t*>(row + out.sums_offset)[first / 16] =
-        static_cast<std::int16_t>(sum);
+        static_cast<std::int16_t>(codes.sum);
   }
   if (first % out.group == 0) {
-    reinterpret_cast<float*>(row + out.scales_offset)[first / out.group] = scale;
+    reinterpret_cast<float*>(row + out.scales_offset)[first / out.group] = codes.scale;
   }
 }
 

@@ -1,0 +1,228 @@
+// Inside CUDA sources: up to eight activation rows in shared memory as the B operand of card-form
+// tiles, and what a tile makes of them.
+//
+// A row's codes lie in order, padded to 256 values and by 32 bytes, so that the lanes' 8-byte reads
+// of eight rows meet in no bank. The sums of 16 codes are cut into two int8 (16*high + low), which
+// makes S of N3 (mins, int8) two more mma steps.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels-common/cuda/launch.cuh"
+#include "kernels-common/exact_math/exact_math.h"
+#include "kernels-common/quant/cuda/card_form.cuh"
+#include "kernels-common/quant/cuda/quantise.cuh"
+
+namespace bloomery::kernels::cuda {
+
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
+
+// Byte offsets into dynamic shared memory. Made on the host, so that both sides agree.
+struct RowCodesLayout {
+  std::int32_t k_padded;     // to 256
+  std::int32_t group;        // 256 or 32
+  std::int32_t code_stride;  // bytes from row to row
+  std::int32_t sum_stride;
+  std::int32_t scale_stride;  // floats
+  std::int32_t high;
+  std::int32_t low;
+  std::int32_t scales;
+  std::int32_t bytes;  // of all, a multiple of 16
+};
+
+inline RowCodesLayout LayOutRowCodes(std::int32_t k, std::int32_t group, std::int32_t rows) {
+  RowCodesLayout layout = {};
+  layout.k_padded = (k + 255) / 256 * 256;
+  layout.group = group;
+  layout.code_stride = layout.k_padded + 32;
+  layout.sum_stride = layout.k_padded / 16 + 16;
+  layout.scale_stride = layout.k_padded / group;
+  layout.high = rows * layout.code_stride;
+  layout.low = layout.high + rows * layout.sum_stride;
+  layout.scales = layout.low + rows * layout.sum_stride;
+  layout.bytes = (layout.scales + rows * layout.scale_stride * 4 + 15) / 16 * 16;
+  return layout;
+}
+
+struct RowCodes {
+  std::byte* memory;
+  RowCodesLayout at;
+
+  __device__ __forceinline__ std::byte* Codes(int row) const {
+    return memory + row * at.code_stride;
+  }
+  __device__ __forceinline__ std::byte* High(int row) const {
+    return memory + at.high + row * at.sum_stride;
+  }
+  __device__ __forceinline__ std::byte* Low(int row) const {
+    return memory + at.low + row * at.sum_stride;
+  }
+  __device__ __forceinline__ float* Scales(int row) const {
+    return reinterpret_cast<float*>(memory + at.scales) + row * at.scale_stride;
+  }
+};
+
+// 16*high + low == sum, both int8 for |sum| <= 2032.
+__device__ __forceinline__ void StoreSum(const RowCodes& out, int row, int index, std::int32_t sum) {
+  const std::int32_t high = (sum + 8) >> 4;
+  out.High(row)[index] = static_cast<std::byte>(high & 255);
+  out.Low(row)[index] = static_cast<std::byte>((sum - 16 * high) & 255);
+}
+
+// Lane l holds values start + 8l .. +7 of the row (zeros beyond its end).
+template <int kGroup>
+__device__ __forceinline__ void StoreStretch(const float (&v)[8], const RowCodes& out, int row,
+                                             int start) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const LaneCodes codes = QuantiseLane<kGroup>(v);
+  const int first = start + 8 * lane;
+  *reinterpret_cast<uint2*>(out.Codes(row) + first) = make_uint2(codes.words[0], codes.words[1]);
+  if (lane % 2 == 0) {
+    StoreSum(out, row, first / 16, codes.sum);
+  }
+  if (first % kGroup == 0) {
+    out.Scales(row)[first / kGroup] = codes.scale;
+  }
+}
+
+// Copies rows that are quantised already from device memory, all threads of the block. k divides by
+// 32.
+__device__ __forceinline__ void CopyQuantisedRows(const QuantisedView& from, const RowCodes& out,
+                                                  int rows) {
+  const int step = static_cast<int>(blockDim.x);
+  const int k = from.k;
+  for (int row = 0; row < rows; ++row) {
+    const std::byte* source = from.data + static_cast<std::size_t>(row) * from.row_bytes;
+    for (int i = static_cast<int>(threadIdx.x); i < out.at.k_padded / 16; i += step) {
+      const bool inside = 16 * i < k;
+      reinterpret_cast<uint4*>(out.Codes(row))[i] =
+          inside ? reinterpret_cast<const uint4*>(source)[i] : uint4{};
+      StoreSum(out, row, i,
+               inside ? reinterpret_cast<const std::int16_t*>(source + from.sums_offset)[i] : 0);
+    }
+    const int scales = (k + from.group - 1) / from.group;
+    for (int i = static_cast<int>(threadIdx.x); i < out.at.scale_stride; i += step) {
+      out.Scales(row)[i] =
+          i < scales ? reinterpret_cast<const float*>(source + from.scales_offset)[i] : 0.0F;
+    }
+  }
+}
+
+// N8's tree over the lanes of a warp; every lane has the sum.
+__device__ __forceinline__ float LaneTree(float sum) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, step);
+  }
+  return sum;
+}
+
+// The factor r of RMS norm of a row of k values (dividing by 32), by one warp.
+__device__ __forceinline__ float NormFactor(const float* x, int k, float eps) {
+  float sum = 0.0F;
+  const float* at = x + threadIdx.x % 32;
+#pragma unroll 16
+  for (int i = 0; i < k / 32; ++i) {
+    const float value = at[32 * i];
+    sum = __fmaf_rn(value, value, sum);
+  }
+  const float mean = LaneTree(sum) / static_cast<float>(k);
+  return ExactInverseSqrt(mean + eps);
+}
+
+// Eight values of a stretch by lane, zeros beyond k; x is 16-byte aligned.
+__device__ __forceinline__ void LoadStretch(const float* x, int first, int k, float (&v)[8]) {
+  if (first < k) {
+    const float4 a = *reinterpret_cast<const float4*>(x + first);
+    const float4 b = *reinterpret_cast<const float4*>(x + first + 4);
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+    v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = 0.0F;
+  }
+}
+
+// What a lane of a warp makes of one tile: t of N5 for its four accumulators (see card_form.cuh).
+// `n` is the activation row of the lane's B words, c0 and c1 those of its columns: rows that do not
+// exist are replaced by one that does. kOne: one activation row; t[1] and t[3] are not made.
+template <int kType, bool kOne>
+__device__ __forceinline__ void TileDot(const typename CardTile<kType>::Raw& raw,
+                                        const RowCodes& x, int group, int n, int c0, int c1,
+                                        float (&t)[4]) {
+  using Tile = CardTile<kType>;
+  const int q = static_cast<int>(threadIdx.x % 4);
+  constexpr int kStep = kOne ? 2 : 1;
+  constexpr int kParts = 256 / Tile::kSpan;
+  const std::byte* codes = x.Codes(n) + 256 * group + (Tile::kSpan == 32 ? 8 : 4) * q;
+  const auto dot = [&](int s, int(&d)[4]) {
+    std::uint32_t a[Tile::kSpan / 8];
+    Tile::Codes(raw, s, a);
+    if constexpr (Tile::kSpan == 32) {
+      const uint2 b = *reinterpret_cast<const uint2*>(codes + 32 * s);
+      Mma32(d, a, b.x, b.y);
+    } else {
+      Mma16(d, a, *reinterpret_cast<const std::uint32_t*>(codes + 16 * s));
+    }
+  };
+  if constexpr (Tile::kGroup == 256) {
+    int sum[4] = {};
+#pragma unroll
+    for (int s = 0; s < kParts; ++s) {
+      int d[4] = {};
+      dot(s, d);
+      const int scale[2] = {Tile::Scale(raw, s, 0), Tile::Scale(raw, s, 1)};
+#pragma unroll
+      for (int i = 0; i < 4; i += kStep) sum[i] += scale[i / 2] * d[i];
+    }
+    int mins[4] = {};
+    if constexpr (Tile::kForm == BlockForm::kScaleMin) {
+      const std::uint32_t a[2] = {Tile::Mins(raw, 0, q), Tile::Mins(raw, 1, q)};
+      const int at = 16 * group + 4 * q;
+      Mma16(mins, a, *reinterpret_cast<const std::uint32_t*>(x.High(n) + at));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) mins[i] *= 16;
+      Mma16(mins, a, *reinterpret_cast<const std::uint32_t*>(x.Low(n) + at));
+    }
+    const float scale[2] = {x.Scales(c0)[group], x.Scales(c1)[group]};
+#pragma unroll
+    for (int i = 0; i < 4; i += kStep) {
+      const float d = Tile::D(raw, i / 2);
+      float u;
+      if constexpr (Tile::kForm == BlockForm::kScaleMin) {
+        u = __fmaf_rn(d, __int2float_rn(sum[i]), Tile::M(raw, i / 2) * __int2float_rn(mins[i]));
+      } else {
+        u = d * __int2float_rn(sum[i]);
+      }
+      t[i] = __fmaf_rn(scale[i % 2], u, 0.0F);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) t[i] = 0.0F;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float scale[2] = {x.Scales(c0)[8 * group + j], x.Scales(c1)[8 * group + j]};
+      int d[4] = {};
+      int e[4] = {};
+      if constexpr (Tile::kForm == BlockForm::kPairScales) {
+        dot(2 * j, d);
+        dot(2 * j + 1, e);
+      } else {
+        dot(j, d);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i += kStep) {
+        float u;
+        if constexpr (Tile::kForm == BlockForm::kPairScales) {
+          u = __fmaf_rn(Tile::D(raw, 2 * j + 1, i / 2), __int2float_rn(e[i]),
+                        Tile::D(raw, 2 * j, i / 2) * __int2float_rn(d[i]));
+        } else {
+          u = Tile::D(raw, j, i / 2) * __int2float_rn(d[i]);
+        }
+        t[i] = __fmaf_rn(scale[i % 2], u, t[i]);
+      }
+    }
+  }
+}
+
+}  // namespace bloomery::kernels::cuda

@@ -1,0 +1,195 @@
+// Float formats (F32, F16, BF16) by N8: lane l of a warp keeps P_l, the ascending fma over k = l mod
+// 32, and the tree goes over the lanes. Two forms. Short: a warp makes one output of one row, with
+// the weights (loaded before the inputs are there) and the row in registers; each warp norms its
+// row for itself. Long: a warp makes an output of all rows.
+#include <cuda_bf16.h>
+
+#include <algorithm>
+
+#include "kernels-common/linear/cuda/rows_params.cuh"
+
+namespace bloomery::kernels::cuda {
+namespace {
+
+constexpr int kF32 = 0;
+constexpr int kF16 = 1;
+
+constexpr int kShortSteps = 64;  // of 32 values: rows of up to 2048
+constexpr int kShortOutputs = 8192;
+constexpr int kLongWarps = 8;
+constexpr int kLongSteps = 16;
+
+// Values l + 32*(first + i), i < kCount, of a row of `type`; 0 from `steps` on, which adds nothing
+// to a partial sum but +0.
+template <int kCount>
+__device__ __forceinline__ void LoadWeights(const std::byte* row, int type, int first, int steps,
+                                            float (&w)[kCount]) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  if (type == kF32) {
+    const float* at = reinterpret_cast<const float*>(row) + 32 * first + lane;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) w[i] = first + i < steps ? __ldg(at + 32 * i) : 0.0F;
+  } else {
+    const auto* at = reinterpret_cast<const unsigned short*>(row) + 32 * first + lane;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const unsigned bits = first + i < steps ? __ldg(at + 32 * i) : 0U;
+      w[i] = type == kF16 ? HalfBits(bits) : __uint_as_float(bits << 16);
+    }
+  }
+}
+
+__device__ __forceinline__ void StoreOutput(const RowsMatrix& m, float y, int row, int n) {
+  y = Finish(m, y, n);
+  if (m.residual != nullptr) {
+    y = m.residual[static_cast<std::size_t>(row) * m.residual_stride + n] + y;
+  }
+  m.y[static_cast<std::size_t>(row) * m.y_stride + n] = y;
+}
+
+// Units: outputs x rows, a matrix after another; then the side outputs' rows x stretches.
+__global__ void __launch_bounds__(128, 3) ShortKernel(const __grid_constant__ RowsParams p) {
+  extern __shared__ __align__(16) std::byte shared[];
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const auto unit =
+      static_cast<int>(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
+  const int steps = p.k / 32;
+  const bool dot = unit < p.units;
+  const RowsMatrix& m = p.matrices[MatrixOfUnit(p, unit)];
+  const int output = (unit - m.first_unit) / p.rows;
+  float w[kShortSteps];
+  if (dot) {
+    LoadWeights(m.data + static_cast<std::size_t>(output) * m.row_bytes, m.type, 0, steps, w);
+  }
+  auto* norm_weights = reinterpret_cast<float*>(shared);
+  AllowNext();
+  StageNormWeights(p, norm_weights);
+  __syncthreads();
+  WaitForInputs();
+  const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
+  const int side = unit - p.units;
+  const int row = dot ? (unit - m.first_unit) % p.rows : side / p.groups;
+  if (row >= rows) return;
+  const float* x = InputRow(p, row);
+  float v[kShortSteps];
+#pragma unroll
+  for (int i = 0; i < kShortSteps; ++i) v[i] = i < steps ? x[32 * i + lane] : 0.0F;
+  float factor = 1.0F;
+  if (p.norm_weight != nullptr) {
+    float sum = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kShortSteps; ++i) sum = __fmaf_rn(v[i], v[i], sum);
+    const float mean = LaneTree(sum) / static_cast<float>(p.k);
+    factor = ExactInverseSqrt(mean + p.eps);
+  }
+  if (!dot) {
+    float stretch[8];
+    const int start = side % p.groups * 256;
+    NormedStretch(p, x, norm_weights, factor, start, stretch);
+    StoreSide(p, stretch, row, start);
+    return;
+  }
+  float sum = 0.0F;
+#pragma unroll
+  for (int i = 0; i < kShortSteps; ++i) {
+    if (p.norm_weight != nullptr && i < steps) v[i] = v[i] * factor * norm_weights[32 * i + lane];
+    sum = __fmaf_rn(w[i], v[i], sum);
+  }
+  sum = LaneTree(sum);
+  if (lane == 0) StoreOutput(m, sum, row, output);
+}
+
+__global__ void __launch_bounds__(32 * kLongWarps) LongKernel(const __grid_constant__ RowsParams p) {
+  extern __shared__ __align__(16) std::byte shared[];
+  __shared__ float factors[kRowsMax];
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int first = static_cast<int>(blockIdx.x) * kLongWarps + warp;
+  const int stride = static_cast<int>(gridDim.x) * kLongWarps;
+  const int steps = p.k / 32;
+  auto* norm_weights = reinterpret_cast<float*>(shared);
+  const bool norm = p.norm_weight != nullptr;
+  AllowNext();
+  StageNormWeights(p, norm_weights);
+  WaitForInputs();
+  const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
+  if (norm) {
+    for (int row = warp; row < rows; row += kLongWarps) {
+      const float factor = NormFactor(InputRow(p, row), p.k, p.eps);
+      if (lane == 0) factors[row] = factor;
+    }
+  }
+  __syncthreads();
+  if (p.normed.data != nullptr || p.normed_f32 != nullptr) {
+    for (int i = first; i < rows * p.groups; i += stride) {
+      const int row = i / p.groups;
+      const int start = i % p.groups * 256;
+      float v[8];
+      NormedStretch(p, InputRow(p, row), norm_weights, norm ? factors[row] : 1.0F, start, v);
+      StoreSide(p, v, row, start);
+    }
+  }
+  for (int unit = first; unit < p.units; unit += stride) {
+    const RowsMatrix& m = p.matrices[MatrixOfUnit(p, unit)];
+    const int output = unit - m.first_unit;
+    const std::byte* weights = m.data + static_cast<std::size_t>(output) * m.row_bytes;
+    float sum[kRowsMax] = {};
+    for (int step = 0; step < steps; step += kLongSteps) {
+      float w[kLongSteps];
+      LoadWeights(weights, m.type, step, steps, w);
+#pragma unroll
+      for (int row = 0; row < kRowsMax; ++row) {
+        if (row >= rows) continue;
+        const float* x = InputRow(p, row);
+        const float factor = norm ? factors[row] : 1.0F;
+#pragma unroll
+        for (int i = 0; i < kLongSteps; ++i) {
+          const int at = 32 * (step + i) + lane;
+          if (step + i >= steps) continue;
+          const float value = norm ? x[at] * factor * norm_weights[at] : x[at];
+          sum[row] = __fmaf_rn(w[i], value, sum[row]);
+        }
+      }
+    }
+#pragma unroll
+    for (int row = 0; row < kRowsMax; ++row) {
+      if (row >= rows) continue;
+      const float y = LaneTree(sum[row]);
+      if (lane == 0) StoreOutput(m, y, row, output);
+    }
+  }
+}
+
+}  // namespace
+
+cudaError_t PrepareRowsFloat() {
+  constexpr std::size_t kBytes = 200 * 1024;
+  const cudaError_t status = AllowShared(ShortKernel, kBytes);
+  return status == cudaSuccess ? AllowShared(LongKernel, kBytes) : status;
+}
+
+cudaError_t RowsFloat(const Launch& launch, RowsParams& p) {
+  std::int32_t outputs = 0;
+  for (std::int32_t i = 0; i < p.count; ++i) outputs += p.matrices[i].n;
+  const bool is_short = p.k <= 32 * kShortSteps && outputs * p.rows <= kShortOutputs;
+  const std::int32_t each = is_short ? p.rows : 1;
+  p.units = 0;
+  for (std::int32_t i = 0; i < p.count; ++i) {
+    p.matrices[i].first_unit = p.units;
+    p.units += p.matrices[i].n * each;
+  }
+  const std::size_t bytes = p.norm_weight == nullptr ? 0 : std::size_t{4} * p.k;
+  if (is_short) {
+    const bool side = p.normed.data != nullptr || p.normed_f32 != nullptr;
+    const std::int32_t warps = p.units + (side ? p.rows * p.groups : 0);
+    // Few warps a block spread over the card while there are fewer than multiprocessors.
+    const std::int32_t a_block = warps <= 2 * launch.multiprocessors ? 2 : 4;
+    return Start(launch, dim3((warps + a_block - 1) / a_block), dim3(32 * a_block), bytes,
+                 ShortKernel, p);
+  }
+  const std::int32_t blocks =
+      std::min(4 * launch.multiprocessors, (p.units + kLongWarps - 1) / kLongWarps);
+  return Start(launch, dim3(blocks), dim3(32 * kLongWarps), bytes, LongKernel, p);
+}
+
+}  // namespace bloomery::kernels::cuda

@@ -1,0 +1,343 @@
+// Integer formats. A block of the split form takes row tiles (16 weight rows) one after another; its
+// warps share the tile's groups of 256 values, load their weights before the inputs are there, and
+// exchange t of N5 through shared memory, summed by ascending group. In the stream form, for many
+// row tiles, a warp takes a row tile alone and keeps y in registers, loading one tile ahead.
+#include "kernels-common/linear/cuda/rows_linear.h"
+
+#include <algorithm>
+
+#include "kernels-common/cuda/launch.cuh"
+#include "kernels-common/linear/cuda/rows_params.cuh"
+#include "kernels-common/quant/cuda/card_types.cuh"
+
+namespace bloomery::kernels::cuda {
+namespace {
+
+using CommonTypes = TypeSet<kQ4K, kQ6K>;
+
+template <class Set>
+constexpr int kGroupOf = 256;
+template <>
+constexpr int kGroupOf<Types32> = 32;
+
+// Of blocks that stream: two of eight warps share a multiprocessor.
+constexpr int kStreamThreads = 256;
+constexpr int kSplitWarps = 8;  // for rows of up to 8 groups
+
+// Which activation rows a lane deals with.
+struct LaneColumns {
+  int n;   // of its B words
+  int c0;  // of its accumulators
+  int c1;
+  __device__ explicit LaneColumns(int rows) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    n = min(lane / 4, rows - 1);
+    c0 = min(lane % 4 * 2, rows - 1);
+    c1 = min(lane % 4 * 2 + 1, rows - 1);
+  }
+};
+
+template <class Set, bool kOne, int kThreads, int kBlocks>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    RowsSplitKernel(const __grid_constant__ RowsParams p) {
+  extern __shared__ __align__(16) std::byte shared[];
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int slot = warp / p.parts;
+  const int part = warp % p.parts;
+  const RowCodes codes = {shared, p.layout};
+  auto* partial = reinterpret_cast<float*>(shared + p.partial_at);
+  int rows = p.rows;
+  bool ready = false;
+  const auto prepare = [&] {
+    ready = true;
+    AllowNext();
+    StageNormWeights(p, reinterpret_cast<float*>(shared + p.norm_at));
+    WaitForInputs();
+    if (p.live != nullptr) rows = min(rows, *p.live);
+    MakeRowCodes<kGroupOf<Set>, kOne>(p, shared, rows);
+    __syncthreads();
+  };
+  if constexpr (Set::kCount > 2) prepare();
+
+  int unit = static_cast<int>(blockIdx.x);
+  const auto step = static_cast<int>(gridDim.x);
+  const auto body = [&](const RowsMatrix& m, auto type) {
+    using Tile = CardTile<decltype(type)::value>;
+    const int tiles = (m.n + 15) / 16;
+    typename Tile::Raw raw;
+    const auto load = [&](int of_unit, int group) {
+      const int tile = (of_unit - m.first_unit) * p.slots + slot;
+      if (tile < tiles) {
+        const auto index = static_cast<std::size_t>(tile) * p.groups + group;
+        Tile::Load(m.data + index * Tile::kBytes, lane, raw);
+      }
+    };
+    load(unit, part);
+    if (!ready) prepare();
+    if (rows == 0) {
+      unit = p.units;
+      return;
+    }
+    const LaneColumns columns(rows);
+    const int last_unit = m.first_unit + (tiles + p.slots - 1) / p.slots;
+    const int outputs = 16 * rows;
+    // Each slot's t: [group][row of the activations][row of the tile].
+    float* mine = partial + slot * p.groups * outputs;
+    for (; unit < last_unit; unit += step) {
+      const int first_tile = (unit - m.first_unit) * p.slots;
+      for (int group = part; group < p.groups; group += p.parts) {
+        if (group != part) load(unit, group);
+        if (first_tile + slot >= tiles) continue;
+        float t[4];
+        TileDot<decltype(type)::value, kOne>(raw, codes, group, columns.n, columns.c0, columns.c1,
+                                             t);
+        float* out = mine + group * outputs + lane / 4;
+        const int column = lane % 4 * 2;
+        if (column < rows) {
+          out[16 * column] = t[0];
+          out[16 * column + 8] = t[2];
+        }
+        if (!kOne && column + 1 < rows) {
+          out[16 * column + 16] = t[1];
+          out[16 * column + 24] = t[3];
+        }
+      }
+      if (unit + step < last_unit) load(unit + step, part);
+      __syncthreads();
+      for (int i = static_cast<int>(threadIdx.x); i < p.slots * outputs;
+           i += static_cast<int>(blockDim.x)) {
+        const int tile = first_tile + i / outputs;
+        const int row = i % outputs / 16;
+        const int n = 16 * tile + i % 16;
+        if (n >= m.n) continue;
+        const float residual =
+            m.residual == nullptr
+                ? 0.0F
+                : m.residual[static_cast<std::size_t>(row) * m.residual_stride + n];
+        const float* t = partial + i / outputs * p.groups * outputs + i % outputs;
+        float y = 0.0F;
+#pragma unroll 8
+        for (int group = 0; group < p.groups; ++group) y += t[group * outputs];
+        y = Finish(m, y, n);
+        if (m.residual != nullptr) y = residual + y;
+        m.y[static_cast<std::size_t>(row) * m.y_stride + n] = y;
+      }
+      if (unit + step < p.units) __syncthreads();
+    }
+  };
+  while (unit < p.units) {
+    const RowsMatrix& m = p.matrices[MatrixOfUnit(p, unit)];
+    if (!Set::Dispatch(m.type, [&](auto type) { body(m, type); })) return;
+  }
+}
+
+template <class Set, bool kOne>
+__global__ void __launch_bounds__(kStreamThreads, 2)
+    RowsStreamKernel(const __grid_constant__ RowsParams p) {
+  extern __shared__ __align__(16) std::byte shared[];
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const RowCodes codes = {shared, p.layout};
+  StageNormWeights(p, reinterpret_cast<float*>(shared + p.norm_at));
+  AllowNext();
+  WaitForInputs();
+  const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
+  if (rows == 0) return;
+  MakeRowCodes<kGroupOf<Set>, kOne>(p, shared, rows);
+  __syncthreads();
+  const LaneColumns columns(rows);
+  const auto step = static_cast<int>(gridDim.x * (kStreamThreads / 32));
+  int unit = static_cast<int>(blockIdx.x * (kStreamThreads / 32) + threadIdx.x / 32);
+  const auto body = [&](const RowsMatrix& m, auto type) {
+    using Tile = CardTile<decltype(type)::value>;
+    const int last_unit = m.first_unit + (m.n + 15) / 16;
+    typename Tile::Raw raw;
+    typename Tile::Raw next;
+    const auto tile = [&](int of_unit, int group) {
+      const auto index = static_cast<std::size_t>(of_unit - m.first_unit) * p.groups + group;
+      return m.data + index * Tile::kBytes;
+    };
+    Tile::Load(tile(unit, 0), lane, raw);
+    for (; unit < last_unit; unit += step) {
+      float y[4] = {};
+      for (int group = 0; group < p.groups; ++group) {
+        if (group + 1 < p.groups) {
+          Tile::Load(tile(unit, group + 1), lane, next);
+        } else if (unit + step < last_unit) {
+          Tile::Load(tile(unit + step, 0), lane, next);
+        }
+        float t[4];
+        TileDot<decltype(type)::value, kOne>(raw, codes, group, columns.n, columns.c0, columns.c1,
+                                             t);
+#pragma unroll
+        for (int i = 0; i < 4; i += kOne ? 2 : 1) y[i] += t[i];
+        raw = next;
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i += kOne ? 2 : 1) {
+        const int row = lane % 4 * 2 + i % 2;
+        const int n = 16 * (unit - m.first_unit) + lane / 4 + 8 * (i / 2);
+        if (row >= rows || n >= m.n) continue;
+        float value = Finish(m, y[i], n);
+        if (m.residual != nullptr) {
+          value = m.residual[static_cast<std::size_t>(row) * m.residual_stride + n] + value;
+        }
+        m.y[static_cast<std::size_t>(row) * m.y_stride + n] = value;
+      }
+    }
+  };
+  while (unit < p.units) {
+    const RowsMatrix& m = p.matrices[MatrixOfUnit(p, unit)];
+    if (!Set::Dispatch(m.type, [&](auto type) { body(m, type); })) return;
+  }
+}
+
+// Row tiles of a launch from which on warps take whole ones: eight for each of 16 warps of a
+// multiprocessor.
+std::int64_t StreamTiles(const Launch& launch) {
+  return std::int64_t{launch.multiprocessors} * 2 * (kStreamThreads / 32) * 2;
+}
+
+template <class Set, bool kOne>
+cudaError_t StartIntegers(const Launch& launch, RowsParams& p, std::int64_t tiles) {
+  const std::int32_t fixed = p.partial_at;
+  if (tiles >= StreamTiles(launch)) {
+    const auto blocks = static_cast<unsigned>(2 * launch.multiprocessors);
+    return Start(launch, dim3(blocks), dim3(kStreamThreads), fixed, RowsStreamKernel<Set, kOne>, p);
+  }
+  // Few groups: several row tiles a block. Many: rounds of as even a size as 16 warps allow.
+  if (p.groups <= kSplitWarps) {
+    p.parts = p.groups;
+    p.slots = kSplitWarps / p.groups;
+  } else {
+    const std::int32_t rounds = (p.groups + 15) / 16;
+    p.parts = (p.groups + rounds - 1) / rounds;
+    p.slots = 1;
+  }
+  p.units = 0;
+  for (std::int32_t i = 0; i < p.count; ++i) {
+    p.matrices[i].first_unit = p.units;
+    p.units += ((p.matrices[i].n + 15) / 16 + p.slots - 1) / p.slots;
+  }
+  const auto threads = static_cast<unsigned>(32 * p.parts * p.slots);
+  const std::size_t bytes =
+      static_cast<std::size_t>(fixed) + std::size_t{4} * 16 * p.rows * p.groups * p.slots;
+  const std::int32_t at_once = launch.multiprocessors * (threads <= 256 ? 3 : 2);
+  const auto blocks = static_cast<unsigned>(std::min(p.units, at_once));
+  if constexpr (Set::kCount > 2) {
+    return Start(launch, dim3(blocks), dim3(threads), bytes, RowsSplitKernel<Set, kOne, 512, 1>, p);
+  } else if (threads <= 256) {
+    return Start(launch, dim3(blocks), dim3(threads), bytes, RowsSplitKernel<Set, kOne, 256, 3>, p);
+  } else {
+    return Start(launch, dim3(blocks), dim3(threads), bytes, RowsSplitKernel<Set, kOne, 512, 2>, p);
+  }
+}
+
+// A launch for the matrices of one activation group.
+template <int kGroup>
+cudaError_t RowsIntegers(const Launch& launch, RowsParams& p) {
+  p.layout = LayOutRowCodes(p.k, kGroup, p.rows);
+  p.norm_at = p.layout.bytes;
+  p.stage_at = p.norm_at + (p.norm_weight == nullptr ? 0 : p.k * 4);
+  p.partial_at = p.stage_at + (p.norm_weight == nullptr || p.rows > 1 ? 0 : p.k * 4);
+  std::int64_t tiles = 0;
+  bool common = true;
+  for (std::int32_t i = 0; i < p.count; ++i) {
+    p.matrices[i].first_unit = static_cast<std::int32_t>(tiles);
+    tiles += (p.matrices[i].n + 15) / 16;
+    common = common && CommonTypes::Has(p.matrices[i].type);
+  }
+  p.units = static_cast<std::int32_t>(tiles);
+  if constexpr (kGroup == 32) {
+    return StartIntegers<Types32, false>(launch, p, tiles);
+  } else {
+    if (!common) return StartIntegers<Types256, false>(launch, p, tiles);
+    return p.rows == 1 ? StartIntegers<CommonTypes, true>(launch, p, tiles)
+                       : StartIntegers<CommonTypes, false>(launch, p, tiles);
+  }
+}
+
+RowsMatrix Lower(const CardMatrix& m) {
+  return {static_cast<const std::byte*>(m.weight.data),
+          m.weight.row_bytes,
+          m.scale,
+          m.bias,
+          m.residual,
+          m.residual_stride,
+          m.y,
+          m.y_stride,
+          m.weight.format->ggml_type,
+          static_cast<std::int32_t>(m.weight.n),
+          0};
+}
+
+bool Valid(const RowsLinearArgs& args) {
+  bool valid = args.rows >= 1 && args.rows <= kRowsMax && args.count >= 1 &&
+               args.count <= kRowsMatricesMax && args.k > 0 && args.k % 32 == 0 &&
+               args.x_stride % 4 == 0;
+  for (std::int32_t i = 0; valid && i < args.count; ++i) {
+    const CardWeight& w = args.matrices[i].weight;
+    valid = w.format != nullptr && w.k == args.k && w.n > 0 &&
+            args.k % w.format->block_values == 0 &&
+            (w.format->activation_group == 0 || HasCardForm(w.format->ggml_type));
+  }
+  return valid;
+}
+
+template <class Set, bool kOne>
+cudaError_t AllowSets(std::size_t bytes) {
+  cudaError_t status = AllowShared(RowsStreamKernel<Set, kOne>, bytes);
+  if constexpr (Set::kCount > 2) {
+    if (status == cudaSuccess) status = AllowShared(RowsSplitKernel<Set, kOne, 512, 1>, bytes);
+  } else {
+    if (status == cudaSuccess) status = AllowShared(RowsSplitKernel<Set, kOne, 256, 3>, bytes);
+    if (status == cudaSuccess) status = AllowShared(RowsSplitKernel<Set, kOne, 512, 2>, bytes);
+  }
+  return status;
+}
+
+}  // namespace
+
+cudaError_t PrepareRowsLinear() {
+  constexpr std::size_t kBytes = 200 * 1024;
+  cudaError_t status = AllowSets<CommonTypes, true>(kBytes);
+  if (status == cudaSuccess) status = AllowSets<CommonTypes, false>(kBytes);
+  if (status == cudaSuccess) status = AllowSets<Types256, false>(kBytes);
+  if (status == cudaSuccess) status = AllowSets<Types32, false>(kBytes);
+  if (status == cudaSuccess) status = PrepareRowsFloat();
+  return status;
+}
+
+cudaError_t RowsLinear(const Launch& launch, const RowsLinearArgs& args) {
+  if (!Valid(args)) return cudaErrorInvalidValue;
+  RowsParams p = {};
+  p.x = args.x;
+  p.x_stride = args.x_stride;
+  p.row_map = args.row_map;
+  p.live = args.live;
+  p.norm_weight = args.norm_weight;
+  p.eps = args.eps;
+  p.k = static_cast<std::int32_t>(args.k);
+  p.groups = (p.k + 255) / 256;
+  p.rows = args.rows;
+  p.normed = View(args.normed);
+  p.normed_f32 = args.normed_f32;
+  for (const std::size_t group : {std::size_t{256}, std::size_t{32}, std::size_t{0}}) {
+    p.count = 0;
+    for (std::int32_t i = 0; i < args.count; ++i) {
+      if (args.matrices[i].weight.format->activation_group == group) {
+        p.matrices[p.count++] = Lower(args.matrices[i]);
+      }
+    }
+    if (p.count == 0) continue;
+    const cudaError_t status = group == 256  ? RowsIntegers<256>(launch, p)
+                               : group == 32 ? RowsIntegers<32>(launch, p)
+                                             : RowsFloat(launch, p);
+    if (status != cudaSuccess) return status;
+    p.normed = {};  // side outputs once
+    p.normed_f32 = nullptr;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace bloomery::kernels::cuda

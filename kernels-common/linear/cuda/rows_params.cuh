@@ -1,0 +1,152 @@
+// Inside CUDA sources: what the kernels of RowsLinear get, and the beginning that they share: the
+// live rows, RMS norm, quantisation, side outputs.
+#pragma once
+
+#include "kernels-common/linear/cuda/row_codes.cuh"
+#include "kernels-common/linear/cuda/rows_linear.h"
+
+namespace bloomery::kernels::cuda {
+
+struct RowsMatrix {
+  const std::byte* data;
+  std::size_t row_bytes;  // float formats
+  const float* scale;
+  const float* bias;
+  const float* residual;
+  std::size_t residual_stride;
+  float* y;
+  std::size_t y_stride;
+  std::int32_t type;
+  std::int32_t n;
+  std::int32_t first_unit;
+};
+
+struct RowsParams {
+  const float* x;
+  std::size_t x_stride;
+  const std::int32_t* row_map;
+  const std::int32_t* live;
+  const float* norm_weight;
+  float eps;
+  std::int32_t k;
+  std::int32_t groups;  // of 256
+  std::int32_t rows;
+  std::int32_t count;
+  std::int32_t units;
+  // Warps of a block: `slots` row tiles at a time, each by `parts` warps that share its groups.
+  std::int32_t slots;
+  std::int32_t parts;
+  // Dynamic shared memory: row codes first, then these, in bytes.
+  std::int32_t norm_at;
+  std::int32_t stage_at;
+  std::int32_t partial_at;
+  RowCodesLayout layout;
+  QuantisedView normed;
+  float* normed_f32;
+  RowsMatrix matrices[kRowsMatricesMax];
+};
+
+__device__ __forceinline__ int MatrixOfUnit(const RowsParams& p, int unit) {
+  int m = 0;
+  while (m + 1 < p.count && unit >= p.matrices[m + 1].first_unit) ++m;
+  return m;
+}
+
+__device__ __forceinline__ const float* InputRow(const RowsParams& p, int row) {
+  const int source = p.row_map == nullptr ? row : p.row_map[row];
+  return p.x + static_cast<std::size_t>(source) * p.x_stride;
+}
+
+// y of an output: N5's sum, then what the file and the residual add.
+__device__ __forceinline__ float Finish(const RowsMatrix& m, float y, int n) {
+  if (m.scale != nullptr) y *= *m.scale;
+  if (m.bias != nullptr) y += m.bias[n];
+  return y;
+}
+
+// Norm weights to shared memory, before WaitForInputs.
+__device__ __forceinline__ void StageNormWeights(const RowsParams& p, float* weights) {
+  if (p.norm_weight == nullptr) return;
+  for (int i = static_cast<int>(threadIdx.x); i < p.k / 4; i += static_cast<int>(blockDim.x)) {
+    reinterpret_cast<float4*>(weights)[i] = reinterpret_cast<const float4*>(p.norm_weight)[i];
+  }
+}
+
+// Side outputs of one stretch of a row.
+__device__ __forceinline__ void StoreSide(const RowsParams& p, const float (&v)[8], int row,
+                                          int start) {
+  const int first = start + 8 * static_cast<int>(threadIdx.x % 32);
+  if (p.normed.data != nullptr) {
+    QuantiseStretch(v, start, p.normed,
+                    p.normed.data + static_cast<std::size_t>(row) * p.normed.row_bytes);
+  }
+  if (p.normed_f32 != nullptr && first < p.k) {
+    float* out = p.normed_f32 + static_cast<std::size_t>(row) * p.k + first;
+    *reinterpret_cast<float4*>(out) = make_float4(v[0], v[1], v[2], v[3]);
+    *reinterpret_cast<float4*>(out + 4) = make_float4(v[4], v[5], v[6], v[7]);
+  }
+}
+
+// A lane's eight values of a stretch of a row, normed. `row_values` is the row in global or shared
+// memory.
+__device__ __forceinline__ void NormedStretch(const RowsParams& p, const float* row_values,
+                                              const float* norm_weights, float factor, int start,
+                                              float (&v)[8]) {
+  const int first = start + 8 * static_cast<int>(threadIdx.x % 32);
+  LoadStretch(row_values, first, p.k, v);
+  if (p.norm_weight != nullptr) {
+    float w[8];
+    LoadStretch(norm_weights, first, p.k, w);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = v[i] * factor * w[i];
+  }
+}
+
+// All rows, normed and quantised, into shared memory; all threads of the block, after
+// WaitForInputs and StageNormWeights. The caller synchronises afterwards. kOne: one row, which goes
+// through shared memory so that its norm reads device memory once.
+template <int kGroup, bool kOne>
+__device__ __forceinline__ void MakeRowCodes(const RowsParams& p, std::byte* shared, int rows) {
+  __shared__ float factors[kRowsMax];
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int warps = static_cast<int>(blockDim.x / 32);
+  const RowCodes out = {shared, p.layout};
+  const auto* norm_weights = reinterpret_cast<const float*>(shared + p.norm_at);
+  auto* stage = reinterpret_cast<float*>(shared + p.stage_at);
+  const bool norm = p.norm_weight != nullptr;
+  if (norm) {
+    if constexpr (kOne) {
+      const auto* x = reinterpret_cast<const float4*>(InputRow(p, 0));
+      for (int i = static_cast<int>(threadIdx.x); i < p.k / 4; i += static_cast<int>(blockDim.x)) {
+        reinterpret_cast<float4*>(stage)[i] = x[i];
+      }
+      __syncthreads();
+      if (warp == 0) {
+        const float factor = NormFactor(stage, p.k, p.eps);
+        if (threadIdx.x == 0) factors[0] = factor;
+      }
+    } else {
+      for (int row = warp; row < rows; row += warps) {
+        const float factor = NormFactor(InputRow(p, row), p.k, p.eps);
+        if (threadIdx.x % 32 == 0) factors[row] = factor;
+      }
+    }
+    __syncthreads();
+  }
+  const bool side = blockIdx.x == 0 && (p.normed.data != nullptr || p.normed_f32 != nullptr);
+  for (int i = warp; i < rows * p.groups; i += warps) {
+    const int row = kOne ? 0 : i / p.groups;
+    const int start = (kOne ? i : i % p.groups) * 256;
+    float v[8];
+    NormedStretch(p, kOne && norm ? stage : InputRow(p, row), norm_weights,
+                  norm ? factors[row] : 1.0F, start, v);
+    StoreStretch<kGroup>(v, out, row, start);
+    if (side) StoreSide(p, v, row, start);
+  }
+}
+
+// rows_float.cu
+cudaError_t PrepareRowsFloat();
+cudaError_t RowsFloat(const Launch& launch, RowsParams& params);
+
+}  // namespace bloomery::kernels::cuda
