@@ -63,7 +63,8 @@ struct RowCodes {
 };
 
 // 16*high + low == sum, both int8 for |sum| <= 2032.
-__device__ __forceinline__ void StoreSum(const RowCodes& out, int row, int index, std::int32_t sum) {
+__device__ __forceinline__ void StoreSum(const RowCodes& out, int row, int index,
+                                         std::int32_t sum) {
   const std::int32_t high = (sum + 8) >> 4;
   out.High(row)[index] = static_cast<std::byte>(high & 255);
   out.Low(row)[index] = static_cast<std::byte>((sum - 16 * high) & 255);
@@ -147,9 +148,8 @@ __device__ __forceinline__ void LoadStretch(const float* x, int first, int k, fl
 // `n` is the activation row of the lane's B words, c0 and c1 those of its columns: rows that do not
 // exist are replaced by one that does. kOne: one activation row; t[1] and t[3] are not made.
 template <int kType, bool kOne>
-__device__ __forceinline__ void TileDot(const typename CardTile<kType>::Raw& raw,
-                                        const RowCodes& x, int group, int n, int c0, int c1,
-                                        float (&t)[4]) {
+__device__ __forceinline__ void TileDot(const typename CardTile<kType>::Raw& raw, const RowCodes& x,
+                                        int group, int n, int c0, int c1, float (&t)[4]) {
   using Tile = CardTile<kType>;
   const int q = static_cast<int>(threadIdx.x % 4);
   constexpr int kStep = kOne ? 2 : 1;

@@ -1,7 +1,7 @@
-// Float formats (F32, F16, BF16) by N8: lane l of a warp keeps P_l, the ascending fma over k = l mod
-// 32, and the tree goes over the lanes. Two forms. Short: a warp makes one output of one row, with
-// the weights (loaded before the inputs are there) and the row in registers; each warp norms its
-// row for itself. Long: a warp makes an output of all rows.
+// Float formats (F32, F16, BF16) by N8: lane l of a warp keeps P_l, the ascending fma over k = l
+// mod 32, and the tree goes over the lanes. Two forms. Short: a warp makes one output of one row,
+// with the weights (loaded before the inputs are there) and the row in registers; each warp norms
+// its row for itself. Long: a warp makes an output of all rows.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -51,8 +51,7 @@ __device__ __forceinline__ void StoreOutput(const RowsMatrix& m, float y, int ro
 __global__ void __launch_bounds__(128, 3) ShortKernel(const __grid_constant__ RowsParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const auto unit =
-      static_cast<int>(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
+  const auto unit = static_cast<int>(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
   const int steps = p.k / 32;
   const bool dot = unit < p.units;
   const RowsMatrix& m = p.matrices[MatrixOfUnit(p, unit)];
@@ -99,7 +98,8 @@ __global__ void __launch_bounds__(128, 3) ShortKernel(const __grid_constant__ Ro
   if (lane == 0) StoreOutput(m, sum, row, output);
 }
 
-__global__ void __launch_bounds__(32 * kLongWarps) LongKernel(const __grid_constant__ RowsParams p) {
+__global__ void __launch_bounds__(32 * kLongWarps)
+    LongKernel(const __grid_constant__ RowsParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ float factors[kRowsMax];
   const int lane = static_cast<int>(threadIdx.x % 32);

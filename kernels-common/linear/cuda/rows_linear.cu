@@ -1,7 +1,7 @@
-// Integer formats. A block of the split form takes row tiles (16 weight rows) one after another; its
-// warps share the tile's groups of 256 values, load their weights before the inputs are there, and
-// exchange t of N5 through shared memory, summed by ascending group. In the stream form, for many
-// row tiles, a warp takes a row tile alone and keeps y in registers, loading one tile ahead.
+// Integer formats. A block of the split form takes row tiles (16 weight rows) one after another;
+// its warps share the tile's groups of 256 values, load their weights before the inputs are there,
+// and exchange t of N5 through shared memory, summed by ascending group. In the stream form, for
+// many row tiles, a warp takes a row tile alone and keeps y in registers, loading one tile ahead.
 #include "kernels-common/linear/cuda/rows_linear.h"
 
 #include <algorithm>

@@ -1,0 +1,105 @@
+// Inside CUDA sources: the routing of one row by one warp, with the bits of reference::RouteRow.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels-common/exact_math/exact_math.h"
+#include "kernels-common/moe/moe.h"
+
+namespace bloomery::kernels::cuda {
+
+// Softmax of a row's logits in place: p[j] of lane l is that of expert 32j + l. Lanes of the sum
+// are experts mod 32, ascending, then the tree. False where a logit is not finite; p is then 0.
+template <int kValues>
+__device__ __forceinline__ bool Softmax(float (&p)[kValues], std::int32_t experts) {
+  constexpr unsigned kAll = 0xFFFFFFFFU;
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+  bool finite = true;
+  float most = __uint_as_float(0xFF800000U);
+#pragma unroll
+  for (int j = 0; j < kValues; ++j) {
+    if (32 * j + lane < experts) {
+      finite = finite && (__float_as_uint(p[j]) & 0x7F800000U) != 0x7F800000U;
+      most = p[j] > most ? p[j] : most;
+    }
+  }
+  finite = __all_sync(kAll, finite);
+  for (int step = 16; step > 0; step /= 2) {
+    const float other = __shfl_xor_sync(kAll, most, step);
+    most = other > most ? other : most;
+  }
+  float sum = 0.0F;
+#pragma unroll
+  for (int j = 0; j < kValues; ++j) {
+    p[j] = finite ? ExactExp(p[j] - most) : 0.0F;
+    if (32 * j + lane < experts) {
+      sum += p[j];
+    }
+  }
+  for (int step = 16; step > 0; step /= 2) {
+    sum += __shfl_xor_sync(kAll, sum, step);
+  }
+#pragma unroll
+  for (int j = 0; j < kValues; ++j) {
+    p[j] = finite ? p[j] / sum : 0.0F;
+  }
+  return finite;
+}
+
+// What lane l < top_k has of a row: pick l. Lanes from top_k on have nothing of use.
+struct LanePick {
+  std::int32_t id;
+  float weight;  // NaN where a logit of the row is not finite
+  bool finite;
+};
+
+// kValues: experts a lane holds, 32 * kValues at least as many as there are. Probabilities are not
+// negative, so they order as their bits do; what is taken or does not exist is -1.
+template <int kValues>
+__device__ __forceinline__ LanePick RouteRow(const RouterArgs& router, std::int32_t row) {
+  constexpr unsigned kAll = 0xFFFFFFFFU;
+  const auto experts = static_cast<std::int32_t>(router.experts);
+  const auto top_k = static_cast<std::int32_t>(router.top_k);
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+  const float* logits = router.logits + static_cast<std::size_t>(row) * router.logits_stride;
+  float p[kValues];
+#pragma unroll
+  for (int j = 0; j < kValues; ++j) {
+    p[j] = 32 * j + lane < experts ? logits[32 * j + lane] : 0.0F;
+  }
+  const bool finite = Softmax(p, experts);
+  std::int32_t key[kValues];
+#pragma unroll
+  for (int j = 0; j < kValues; ++j) {
+    key[j] = 32 * j + lane < experts ? __float_as_int(p[j]) : -1;
+  }
+  float picked = 0.0F;
+  float mine = 0.0F;  // of pick `lane`
+  std::int32_t my_id = 0;
+  for (std::int32_t pick = 0; pick < top_k; ++pick) {
+    std::int32_t best = -1;
+    std::int32_t id = experts;
+#pragma unroll
+    for (int j = 0; j < kValues; ++j) {
+      if (key[j] > best) {
+        best = key[j];
+        id = 32 * j + lane;
+      }
+    }
+    const std::int32_t most = __reduce_max_sync(kAll, best);
+    id = __reduce_min_sync(kAll, best == most ? id : experts);
+#pragma unroll
+    for (int j = 0; j < kValues; ++j) {
+      key[j] = 32 * j + lane == id ? -1 : key[j];
+    }
+    picked += __int_as_float(most);
+    if (pick == lane) {
+      mine = __int_as_float(most);
+      my_id = id;
+    }
+  }
+  const float w = (router.renormalise ? mine / picked : mine) * router.weight_scale;
+  return {my_id, finite ? w : __uint_as_float(0x7FC00000U), finite};
+}
+
+}  // namespace bloomery::kernels::cuda
