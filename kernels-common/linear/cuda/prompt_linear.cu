@@ -1,7 +1,9 @@
 #include "kernels-common/linear/cuda/prompt_linear.h"
 
 #include <algorithm>
+#include <array>
 
+#include "kernels-common/linear/cuda/prompt_float.cuh"
 #include "kernels-common/linear/cuda/prompt_linear.cuh"
 
 namespace bloomery::kernels::cuda {
@@ -12,21 +14,42 @@ struct Entry {
   PromptKernelPointer kernel;
 };
 
+constexpr int kF16 = 1;
+constexpr int kBf16 = 30;
+
 template <int... types>
-const Entry* Find(int ggml_type) {
-  static constexpr Entry kEntries[] = {{types, PromptKernel<types>}...};
+constexpr std::array<Entry, sizeof...(types) + 2> Entries() {
+  return {{{types, PromptKernel<types>}...,
+           {kF16, FloatPromptKernel<true>},
+           {kBf16, FloatPromptKernel<false>}}};
+}
+
+PromptKernelPointer FindKernel(int ggml_type) {
+  static constexpr auto kEntries =
+      Entries<kQ4_0, kQ8_0, kQ2K, kQ3K, kQ4K, kQ5K, kQ6K, kIq2Xxs, kIq2Xs, kIq3Xxs, kIq4Nl, kIq3S,
+              kIq4Xs, kMxfp4, kNvfp4>();
   for (const Entry& entry : kEntries) {
     if (entry.type == ggml_type) {
-      return &entry;
+      return entry.kernel;
     }
   }
   return nullptr;
 }
 
-PromptKernelPointer FindKernel(int ggml_type) {
-  const Entry* entry = Find<kQ4_0, kQ8_0, kQ2K, kQ3K, kQ4K, kQ5K, kQ6K, kIq2Xxs, kIq2Xs, kIq3Xxs,
-                            kIq4Nl, kIq3S, kIq4Xs, kMxfp4, kNvfp4>(ggml_type);
-  return entry == nullptr ? nullptr : entry->kernel;
+// Whether a matrix of k values can take these activations.
+bool Fits(const CardWeight& weight, const PromptRows& input) {
+  if (weight.format->activation_group == 0) {
+    return weight.k % 8 == 0 && weight.row_bytes % 16 == 0 && weight.expert_bytes % 16 == 0 &&
+           input.x != nullptr && input.x_stride % 4 == 0;
+  }
+  return weight.k == input.quantised.k && weight.format->activation_group == input.quantised.group;
+}
+
+void SetInput(const PromptRows& input, std::size_t k, PromptParameters& p) {
+  p.x = View(input.quantised);
+  p.x_rows = input.x;
+  p.x_stride = input.x_stride;
+  p.k = static_cast<std::int32_t>(k);
 }
 
 std::int32_t Blocks(std::size_t n, int block_rows) {
@@ -69,12 +92,13 @@ cudaError_t LaunchDense(const Launch& launch, const PromptLinearArgs& args, int 
     if (m.weight.format->ggml_type != ggml_type) {
       continue;
     }
-    if (m.weight.k != args.input.quantised.k ||
-        m.weight.format->activation_group != args.input.quantised.group) {
+    if (!Fits(m.weight, args.input) || (p.k != 0 && m.weight.k != static_cast<std::size_t>(p.k))) {
       return cudaErrorInvalidValue;
     }
+    SetInput(args.input, m.weight.k, p);
     PromptJob& job = p.jobs[p.count++];
     job.weight = static_cast<const std::byte*>(m.weight.data);
+    job.row_bytes = m.weight.row_bytes;
     job.n = static_cast<std::int32_t>(m.weight.n);
     job.first_block = blocks;
     job.scale = m.scale;
@@ -85,8 +109,6 @@ cudaError_t LaunchDense(const Launch& launch, const PromptLinearArgs& args, int 
     job.y_stride = m.y_stride;
     blocks += Blocks(m.weight.n, kPromptBlockRows);
   }
-  p.x = View(args.input.quantised);
-  p.k = p.x.k;
   p.rows = args.rows;
   p.columns = DenseColumns(launch, blocks, args.rows.max);
   const dim3 grid(static_cast<unsigned>(blocks),
@@ -98,8 +120,7 @@ cudaError_t LaunchGrouped(const Launch& launch, const CardWeight& weight, const 
                           int block_rows, const PromptRows& input, const PickGroups& groups,
                           const std::int32_t* place_rows, std::int32_t tiles_max) {
   const PromptKernelPointer kernel = FindKernel(weight.format->ggml_type);
-  if (kernel == nullptr || weight.k != input.quantised.k ||
-      weight.format->activation_group != input.quantised.group) {
+  if (kernel == nullptr || !Fits(weight, input)) {
     return cudaErrorInvalidValue;
   }
   if (tiles_max == 0) {
@@ -110,9 +131,9 @@ cudaError_t LaunchGrouped(const Launch& launch, const CardWeight& weight, const 
   p.jobs[0].weight = static_cast<const std::byte*>(weight.data);
   p.jobs[0].expert_bytes = weight.expert_bytes;
   p.jobs[0].n = static_cast<std::int32_t>(weight.n);
+  p.jobs[0].row_bytes = weight.row_bytes;
   p.count = 1;
-  p.x = View(input.quantised);
-  p.k = p.x.k;
+  SetInput(input, weight.k, p);
   p.tiles = groups.tiles;
   p.tile_count = groups.tile_count;
   p.place_rows = place_rows;
@@ -148,12 +169,14 @@ cudaError_t PromptLinear(const Launch& launch, const PromptLinearArgs& args) {
 }
 
 cudaError_t PromptGateUp(const Launch& launch, const PromptGateUpArgs& args) {
-  if (args.gate.format != args.up.format || args.gate.n != args.up.n || args.gate.k != args.up.k) {
+  if (args.gate.format != args.up.format || args.gate.n != args.up.n || args.gate.k != args.up.k ||
+      !Fits(args.up, args.input)) {
     return cudaErrorInvalidValue;
   }
   PromptJob job = {};
   job.up = static_cast<const std::byte*>(args.up.data);
   job.up_expert_bytes = args.up.expert_bytes;
+  job.up_row_bytes = args.up.row_bytes;
   job.y = args.h;
   job.y_stride = args.h_stride;
   return LaunchGrouped(launch, args.gate, job, kPromptBlockRows / 2, args.input, args.groups,

@@ -16,47 +16,11 @@
 #include "kernels-common/cuda/launch.cuh"
 #include "kernels-common/cuda/rows.cuh"
 #include "kernels-common/exact_math/exact_math.h"
-#include "kernels-common/linear/cuda/rows_linear.h"
-#include "kernels-common/moe/cuda/prompt_experts.h"
+#include "kernels-common/linear/cuda/prompt_job.cuh"
 #include "kernels-common/quant/cuda/card_form.cuh"
 #include "kernels-common/quant/cuda/quantise.cuh"
 
 namespace bloomery::kernels::cuda {
-
-inline constexpr int kPromptWarps = 4;
-inline constexpr int kPromptThreads = 32 * kPromptWarps;
-inline constexpr int kPromptColumns = kTilePlaces;  // of a block, at most
-inline constexpr int kPromptBlockRows = 32 * kPromptWarps;
-
-// One matrix of a launch, or one bank (gate with up, or down).
-struct PromptJob {
-  const std::byte* weight;
-  const std::byte* up;  // gate/up only
-  std::size_t expert_bytes;
-  std::size_t up_expert_bytes;
-  std::int32_t n;
-  std::int32_t first_block;  // of blockIdx.x
-  const float* scale;
-  const float* bias;
-  const float* residual;
-  std::size_t residual_stride;
-  float* y;
-  std::size_t y_stride;
-};
-
-struct PromptParameters {
-  PromptJob jobs[kRowsMatricesMax];
-  std::int32_t count;
-  std::int32_t k;
-  QuantisedView x;
-  RowBound rows;            // dense
-  std::int32_t columns;     // dense: rows a block takes, at most kPromptColumns
-  const ExpertTile* tiles;  // grouped; null: dense
-  const std::int32_t* tile_count;
-  const std::int32_t* place_rows;  // gate/up: activation row of a place; null: the place itself
-};
-
-using PromptKernelPointer = void (*)(PromptParameters);
 
 // What a step of 256 values needs of the block's columns.
 template <class Tile>
@@ -311,63 +275,6 @@ __device__ __forceinline__ void PromptStep32(const typename Tile::Raw (&raw)[2],
   }
 }
 
-// A block's share of the work.
-struct PromptUnit {
-  const PromptJob* job;
-  std::int32_t block;  // of the job's weight rows
-  std::int32_t expert;
-  std::int32_t first;  // output row of the first column
-  std::int32_t count;  // columns
-};
-
-// Writes a warp's results: element i of m and n is weight row g + 8*(i / 2) of tile m, column
-// 8n + 2q + i % 2.
-template <int kN>
-__device__ __forceinline__ void StorePrompt(const PromptUnit& unit, const std::int32_t (&tile)[2],
-                                            const float (&y)[2][kN][4]) {
-  const PromptJob& job = *unit.job;
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const bool gate_up = job.up != nullptr;
-#pragma unroll
-  for (int n = 0; n < kN; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const std::int32_t column = 8 * n + 2 * (lane % 4) + i % 2;
-      if (column >= unit.count) {
-        continue;
-      }
-      const auto row = static_cast<std::size_t>(unit.first + column);
-      float* out = job.y + row * job.y_stride;
-      const std::int32_t in_tile = lane / 4 + 8 * (i / 2);
-      if (gate_up) {
-        const std::int32_t at = 16 * tile[0] + in_tile;
-        if (at < job.n) {
-          out[at] = ExactSilu(y[0][n][i]) * y[1][n][i];
-        }
-        continue;
-      }
-#pragma unroll
-      for (int m = 0; m < 2; ++m) {
-        const std::int32_t at = 16 * tile[m] + in_tile;
-        if (at >= job.n) {
-          continue;
-        }
-        float value = y[m][n][i];
-        if (job.scale != nullptr) {
-          value *= *job.scale;
-        }
-        if (job.bias != nullptr) {
-          value += job.bias[at];
-        }
-        if (job.residual != nullptr) {
-          value = job.residual[row * job.residual_stride + at] + value;
-        }
-        out[at] = value;
-      }
-    }
-  }
-}
-
 // kN: columns / 8, rounded up to a form there is.
 template <class Tile, int kN>
 __device__ __forceinline__ void PromptBody(const PromptParameters& p, const PromptUnit& unit,
@@ -375,28 +282,24 @@ __device__ __forceinline__ void PromptBody(const PromptParameters& p, const Prom
   const PromptJob& job = *unit.job;
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
-  const int warp = thread / 32;
-  if (thread < 8 * kN) {  // columns that do not exist repeat the last
-    const std::int32_t place = unit.first + min(thread, unit.count - 1);
-    const std::int32_t row = p.place_rows == nullptr ? place : p.place_rows[place];
-    rows[thread] = p.x.data + static_cast<std::size_t>(row) * p.x.row_bytes;
+  if (thread < 8 * kN) {
+    rows[thread] = p.x.data + PromptRow(p, unit, thread) * p.x.row_bytes;
   }
   __syncthreads();
   const std::int32_t steps = (p.k + 255) / 256;
   const std::int32_t tiles = (job.n + 15) / 16;
   const bool gate_up = job.up != nullptr;
-  std::int32_t tile[2];
-  tile[0] = gate_up ? kPromptWarps * unit.block + warp : 2 * (kPromptWarps * unit.block + warp);
-  tile[1] = gate_up ? tile[0] : tile[0] + 1;
-  const bool active = tile[0] < tiles;
+  const std::int32_t tile = FirstPromptTile(unit);
+  const bool active = tile < tiles;
   const std::byte* weight[2];
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
     const bool up = gate_up && m == 1;
+    const std::int32_t at = min(tile + (gate_up ? 0 : m), tiles - 1);
     weight[m] =
         (up ? job.up : job.weight) +
         static_cast<std::size_t>(unit.expert) * (up ? job.up_expert_bytes : job.expert_bytes) +
-        static_cast<std::size_t>(min(tile[m], tiles - 1)) * steps * Tile::kBytes;
+        static_cast<std::size_t>(at) * steps * Tile::kBytes;
   }
   typename Tile::Raw raw[2];
   CopyPromptStage<Tile, kN>(p.x, rows, 0, stages[0]);
@@ -429,35 +332,17 @@ __device__ __forceinline__ void PromptBody(const PromptParameters& p, const Prom
     raw[1] = next[1];
   }
   if (active) {
-    StorePrompt<kN>(unit, tile, y);
+    StorePrompt<kN>(unit, y);
   }
 }
 
-// Grid: (blocks of weight rows over all jobs, column blocks or expert tiles).
 template <int kType>
 __global__ void __launch_bounds__(kPromptThreads, 2)
     PromptKernel(const __grid_constant__ PromptParameters p) {
   using Tile = CardTile<kType>;
   __shared__ PromptStage<Tile> stages[2];
   __shared__ const std::byte* rows[kPromptColumns];
-  const auto block = static_cast<std::int32_t>(blockIdx.x);
-  std::int32_t j = 0;
-  while (j + 1 < p.count && block >= p.jobs[j + 1].first_block) {
-    ++j;
-  }
-  PromptUnit unit = {&p.jobs[j], block - p.jobs[j].first_block, 0, 0, 0};
-  const auto y = static_cast<std::int32_t>(blockIdx.y);
-  WaitForInputs();
-  AllowNext();
-  if (p.tiles == nullptr) {
-    unit.first = y * p.columns;
-    unit.count = min(p.columns, LiveRows(p.rows) - unit.first);
-  } else if (y < *p.tile_count) {
-    const ExpertTile tile = p.tiles[y];
-    unit.expert = tile.expert;
-    unit.first = tile.first;
-    unit.count = tile.count;
-  }
+  const PromptUnit unit = FindPromptUnit(p);
   if (unit.count <= 0) {
     return;
   }

@@ -365,5 +365,112 @@ TEST(CardPromptExperts, WidthsThatDoNotDivideByATile) {
   ExpectExperts(q8, q8, 224, 32, 5, 2, 32, 27, SkewedIds(32, 2, 5));
 }
 
+// Largest |got - exact| as a share of the sum of |w * x|.
+double WorstError(const LinearCase& c, const std::vector<float>& got) {
+  std::vector<float> weight(c.k);
+  double worst = 0.0;
+  for (std::size_t n = 0; n < c.n; ++n) {
+    c.format.decode_row(c.weights.data() + n * RowBytes(c.format, c.k), weight.data(), c.k);
+    for (std::size_t row = 0; row < c.rows; ++row) {
+      double sum = 0.0;
+      double size = 0.0;
+      for (std::size_t i = 0; i < c.k; ++i) {
+        const double product = static_cast<double>(weight[i]) * c.x[row * c.k + i];
+        sum += product;
+        size += std::fabs(product);
+      }
+      const double error = std::fabs(got[row * c.n + n] - sum) / size;
+      worst = std::isfinite(error) ? std::max(worst, error) : 1.0;
+    }
+  }
+  return worst;
+}
+
+TEST(CardPromptLinear, FloatWeightsCountSixteenBitsOfTheActivations) {
+  for (const int type : {1, 30}) {
+    const std::size_t shapes[][3] = {{9, 133, 256}, {100, 64, 1000}, {512, 40, 72}, {33, 256, 32}};
+    for (const auto& [rows, n, k] : shapes) {
+      const FormatTraits& format = *FindFormat(type);
+      LinearCase c(format, k, n, rows, rows + n);
+      for (std::size_t i = 0; i < c.x.size(); i += 7) {
+        c.x[i] *= 1e5F;  // more than f16 holds
+      }
+      const DeviceArray<std::byte> weights(c.weights);
+      const DeviceArray<float> x(c.x);
+      const DeviceArray<float> y(rows * n, 0xFF);
+      cuda::PromptLinearArgs args;
+      args.input.x = x.data();
+      args.input.x_stride = k;
+      args.count = 1;
+      args.matrices[0].weight = {&format, weights.data(), n, k, RowBytes(format, k), 0};
+      args.matrices[0].y = y.data();
+      args.matrices[0].y_stride = n;
+      args.rows.max = static_cast<std::int32_t>(rows);
+      Finish(cuda::PromptLinear(TestLaunch(), args));
+      EXPECT_LT(WorstError(c, y.Read()), 0x1p-16)
+          << format.name << " rows " << rows << " n " << n << " k " << k;
+    }
+  }
+}
+
+// One expert a row, in turn; gate and up alike, so that h = silu(v) * v of v = gate . x.
+TEST(CardPromptExperts, FloatExpertsAreTheirRowsExperts) {
+  for (const int type : {1, 30}) {
+    const FormatTraits& format = *FindFormat(type);
+    const std::size_t experts = 3;
+    const std::size_t rows = 50;
+    const std::size_t n = 72;
+    const std::size_t k = 96;
+    LinearCase c(format, k, n * experts, rows, 5);
+    std::vector<float> all;
+    const LinearArgs linear = c.Args(all);
+    cpu::Linear(kIsa, linear, 0, n * experts, c.scratch.span());
+    std::vector<std::int32_t> ids(rows);
+    for (std::size_t i = 0; i < rows; ++i) {
+      ids[i] = static_cast<std::int32_t>(i % experts);
+    }
+    const DeviceArray<std::byte> weights(c.weights);
+    const DeviceArray<float> x(c.x);
+    const DeviceArray<std::int32_t> device_ids(ids);
+    const DeviceArray<std::int32_t> offsets(experts + 1);
+    const DeviceArray<std::int32_t> place_rows(rows);
+    const DeviceArray<std::int32_t> pair_places(rows);
+    const std::int32_t tiles_max = cuda::PickTilesMax(50, 1, 3);
+    const DeviceArray<cuda::ExpertTile> tiles(static_cast<std::size_t>(tiles_max));
+    const DeviceArray<std::int32_t> tile_count(1);
+    const DeviceArray<float> h(rows * n);
+    cuda::GroupPicksArgs group;
+    group.ids = device_ids.data();
+    group.top_k = 1;
+    group.experts = 3;
+    group.rows.max = 50;
+    group.groups = {offsets.data(), place_rows.data(), pair_places.data(), tiles.data(),
+                    tile_count.data()};
+    cuda::PromptGateUpArgs args;
+    args.gate = {&format, weights.data(), n, k, RowBytes(format, k), RowBytes(format, k) * n};
+    args.up = args.gate;
+    args.input.x = x.data();
+    args.input.x_stride = k;
+    args.groups = group.groups;
+    args.tiles_max = tiles_max;
+    args.h = h.data();
+    args.h_stride = n;
+    Check(cuda::PreparePromptExperts());
+    Check(cuda::GroupPicks(TestLaunch(), group));
+    Finish(cuda::PromptGateUp(TestLaunch(), args));
+    const std::vector<float> got = h.Read();
+    const std::vector<std::int32_t> places = pair_places.Read();
+    for (std::size_t row = 0; row < rows; ++row) {
+      for (std::size_t i = 0; i < n; ++i) {
+        const float v = all[row * n * experts + (row % experts) * n + i];
+        const float expected = ExactSilu(v) * v;
+        ASSERT_NEAR(got[static_cast<std::size_t>(places[row]) * n + i], expected,
+                    1e-3 + 1e-4 * std::fabs(expected))
+            << format.name << " row " << row << " n " << i;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace bloomery::kernels

@@ -1,0 +1,157 @@
+// Inside CUDA sources: what the kernels under prompt_linear.h are told, which part of it is a
+// block's, and how a warp stores its results.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels-common/cuda/launch.cuh"
+#include "kernels-common/cuda/rows.cuh"
+#include "kernels-common/exact_math/exact_math.h"
+#include "kernels-common/linear/cuda/rows_linear.h"
+#include "kernels-common/moe/cuda/prompt_experts.h"
+#include "kernels-common/quant/cuda/quantise.cuh"
+
+namespace bloomery::kernels::cuda {
+
+inline constexpr int kPromptWarps = 4;
+inline constexpr int kPromptThreads = 32 * kPromptWarps;
+inline constexpr int kPromptColumns = kTilePlaces;  // of a block, at most
+inline constexpr int kPromptBlockRows = 32 * kPromptWarps;
+
+// One matrix of a launch, or one bank (gate with up, or down).
+struct PromptJob {
+  const std::byte* weight;
+  const std::byte* up;    // gate/up only
+  std::size_t row_bytes;  // float formats
+  std::size_t up_row_bytes;
+  std::size_t expert_bytes;
+  std::size_t up_expert_bytes;
+  std::int32_t n;
+  std::int32_t first_block;  // of blockIdx.x
+  const float* scale;
+  const float* bias;
+  const float* residual;
+  std::size_t residual_stride;
+  float* y;
+  std::size_t y_stride;
+};
+
+struct PromptParameters {
+  PromptJob jobs[kRowsMatricesMax];
+  std::int32_t count;
+  std::int32_t k;
+  QuantisedView x;      // integer formats
+  const float* x_rows;  // float formats
+  std::size_t x_stride;
+  RowBound rows;            // dense
+  std::int32_t columns;     // dense: rows a block takes, at most kPromptColumns
+  const ExpertTile* tiles;  // grouped; null: dense
+  const std::int32_t* tile_count;
+  const std::int32_t* place_rows;  // gate/up: activation row of a place; null: the place itself
+};
+
+using PromptKernelPointer = void (*)(PromptParameters);
+
+// A block's share of the work.
+struct PromptUnit {
+  const PromptJob* job;
+  std::int32_t block;  // of the job's weight rows
+  std::int32_t expert;
+  std::int32_t first;  // output row of the first column
+  std::int32_t count;  // columns
+};
+
+// The block's unit; a count of 0 or less: nothing to do. The grid is (blocks of weight rows over
+// all jobs, column blocks or expert tiles). Waits for the launch's inputs.
+__device__ __forceinline__ PromptUnit FindPromptUnit(const PromptParameters& p) {
+  const auto block = static_cast<std::int32_t>(blockIdx.x);
+  std::int32_t j = 0;
+  while (j + 1 < p.count && block >= p.jobs[j + 1].first_block) {
+    ++j;
+  }
+  PromptUnit unit = {&p.jobs[j], block - p.jobs[j].first_block, 0, 0, 0};
+  const auto y = static_cast<std::int32_t>(blockIdx.y);
+  WaitForInputs();
+  AllowNext();
+  if (p.tiles == nullptr) {
+    unit.first = y * p.columns;
+    unit.count = min(p.columns, LiveRows(p.rows) - unit.first);
+  } else if (y < *p.tile_count) {
+    const ExpertTile tile = p.tiles[y];
+    unit.expert = tile.expert;
+    unit.first = tile.first;
+    unit.count = tile.count;
+  }
+  return unit;
+}
+
+// The warp's two tiles of 16 weight rows: neighbours, or (gate/up) the same of both matrices.
+__device__ __forceinline__ std::int32_t FirstPromptTile(const PromptUnit& unit) {
+  const auto warp = static_cast<std::int32_t>(threadIdx.x / 32);
+  const std::int32_t slot = kPromptWarps * unit.block + warp;
+  return unit.job->up != nullptr ? slot : 2 * slot;
+}
+
+// The activation row of a column; columns that do not exist repeat the last.
+__device__ __forceinline__ std::size_t PromptRow(const PromptParameters& p, const PromptUnit& unit,
+                                                 std::int32_t column) {
+  const std::int32_t place = unit.first + min(column, unit.count - 1);
+  return static_cast<std::size_t>(p.place_rows == nullptr ? place : p.place_rows[place]);
+}
+
+// What a dense linear does after its products; plain says that it is nothing.
+__device__ __forceinline__ float PromptValue(const PromptJob& job, bool plain, std::size_t row,
+                                             std::int32_t n, float value) {
+  if (plain) {
+    return value;
+  }
+  if (job.scale != nullptr) {
+    value *= *job.scale;
+  }
+  if (job.bias != nullptr) {
+    value += job.bias[n];
+  }
+  return job.residual == nullptr ? value : job.residual[row * job.residual_stride + n] + value;
+}
+
+// Writes a warp's results: element i of m and n is weight row g + 8*(i / 2) of tile m, column
+// 8n + 2q + i % 2.
+template <int kN>
+__device__ __forceinline__ void StorePrompt(const PromptUnit& unit, const float (&y)[2][kN][4]) {
+  const PromptJob& job = *unit.job;
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+  const std::int32_t n0 = 16 * FirstPromptTile(unit) + lane / 4;
+  const bool gate_up = job.up != nullptr;
+  const bool plain = job.scale == nullptr && job.bias == nullptr && job.residual == nullptr;
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+      const std::int32_t column = 8 * n + 2 * (lane % 4) + odd;
+      if (column >= unit.count) {
+        continue;
+      }
+      const auto row = static_cast<std::size_t>(unit.first + column);
+      float* out = job.y + row * job.y_stride + n0;
+      if (gate_up) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          if (n0 + 8 * half < job.n) {
+            out[8 * half] = ExactSilu(y[0][n][2 * half + odd]) * y[1][n][2 * half + odd];
+          }
+        }
+        continue;
+      }
+#pragma unroll
+      for (int part = 0; part < 4; ++part) {
+        if (n0 + 8 * part < job.n) {
+          out[8 * part] =
+              PromptValue(job, plain, row, n0 + 8 * part, y[part / 2][n][2 * (part % 2) + odd]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace bloomery::kernels::cuda
