@@ -19,5 +19,8 @@ namespace avx2 {
 SoftmaxFunction Softmax;
 PickSumFunction PickSumRow;
 }  // namespace avx2
+namespace avx512vnni {
+PickSumFunction PickSumRow;
+}  // namespace avx512vnni
 
 }  // namespace bloomery::kernels::cpu

@@ -150,7 +150,7 @@ std::int64_t PickSum(Isa isa, const PickSumArgs& args, std::size_t row_begin, st
   assert(args.top_k <= kMaxPicks && column_end <= args.dim);
   std::int64_t failing = kNoFailingRow;
   for (std::size_t row = row_begin; row < row_end; ++row) {
-    const bool valid = BLOOMERY_KERNEL(isa, PickSumRow)(args, row, column_begin, column_end);
+    const bool valid = BLOOMERY_KERNEL_512(isa, PickSumRow)(args, row, column_begin, column_end);
     if (!valid && failing == kNoFailingRow) {
       failing = static_cast<std::int64_t>(row);
     }
