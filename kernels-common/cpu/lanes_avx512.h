@@ -1,5 +1,5 @@
 // Sixteen f32 lanes with AVX-512: those operations of lanes_scalar.h, whose comments hold here too,
-// that float linears and attention take. Include from files built for AVX-512 only.
+// that float linears, attention and SwiGLU take. Include from files built for AVX-512 only.
 #pragma once
 
 #include <immintrin.h>
@@ -22,6 +22,7 @@ struct Avx512Lanes {
   static F Load(const float* p) { return _mm512_loadu_ps(p); }
   static void Store(float* p, F a) { _mm512_storeu_ps(p, a); }
   static F LoadFirst(const float* p, std::size_t n) { return _mm512_maskz_loadu_ps(Mask(n), p); }
+  static void StoreFirst(float* p, F a, std::size_t n) { _mm512_mask_storeu_ps(p, Mask(n), a); }
 
   static F LoadBytes(const std::byte* p) { return _mm512_loadu_ps(p); }
   static F LoadHalf(const std::byte* p) {
@@ -44,10 +45,12 @@ struct Avx512Lanes {
   static F Add(F a, F b) { return _mm512_add_ps(a, b); }
   static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F Div(F a, F b) { return _mm512_div_ps(a, b); }
   static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F Max(F a, F b) { return _mm512_max_ps(a, b); }
   static F Min(F a, F b) { return _mm512_min_ps(a, b); }
   static F Rint(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT); }
+  static F Negate(F a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0F)); }
   static F PowerOfTwo(F n) {
     const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
     return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));

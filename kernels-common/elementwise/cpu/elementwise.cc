@@ -12,7 +12,7 @@ void Add(Isa isa, const float* a, const float* b, float* y, std::size_t count) {
 }
 
 void SwiGlu(Isa isa, const float* gate, const float* up, float* h, std::size_t count) {
-  BLOOMERY_KERNEL(isa, SwiGlu)(gate, up, h, count);
+  BLOOMERY_KERNEL_512(isa, SwiGlu)(gate, up, h, count);
 }
 
 // A few rows a pass: the table's own decode is fast enough on every instruction set.

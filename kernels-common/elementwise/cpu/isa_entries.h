@@ -15,5 +15,8 @@ namespace avx2 {
 BinaryFunction Add;
 BinaryFunction SwiGlu;
 }  // namespace avx2
+namespace avx512vnni {
+BinaryFunction SwiGlu;
+}  // namespace avx512vnni
 
 }  // namespace bloomery::kernels::cpu
