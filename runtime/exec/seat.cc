@@ -276,7 +276,7 @@ void Seat::Run(std::span<const PassRow> rows) {
   last_ = nullptr;
   for (const ProgramStep& step : program.steps()) {
     const StepFailure failure = observer_ == nullptr
-                                    ? pool_->Run(*step.step)
+                                    ? pool_->Run(*step.step, step.ahead)
                                     : RunObserved(step, &step == &program.steps().front());
     ++counters_.dispatches;
     if (failure.status != BL_OK) Fail(step, failure, rows);
@@ -290,7 +290,7 @@ StepFailure Seat::RunObserved(const ProgramStep& step, bool first) {
   const double waited = pool_->counts().wait_seconds;
   const int32_t tasks = step.step->Tasks();
   const auto start = std::chrono::steady_clock::now();
-  const StepFailure failure = pool_->Run(*step.step);
+  const StepFailure failure = pool_->Run(*step.step, step.ahead);
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
   observer_->StepDone({.op = step.op,
                        .layer = step.layer,

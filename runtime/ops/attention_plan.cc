@@ -31,7 +31,7 @@ size_t WindowWork(const kernels::AttentionArgs& args) {
 
 AttentionPlan::AttentionPlan(const Backend& backend, const kernels::AttentionArgs& args,
                              size_t rows, int32_t threads, size_t parts_bytes)
-    : backend_(backend), args_(args), rows_(rows) {
+    : backend_(backend), args_(args), rows_(rows), threads_(threads) {
   if (rows == 0) return;
   size_t keys = 0;
   for (size_t row = 0; row < rows; ++row) {
@@ -124,8 +124,8 @@ AttentionPlan::Chunk AttentionPlan::Find(const Found& found) const {
 
 AttentionTask AttentionPlan::Task(int32_t task) const {
   if (whole_) return {.row_end = rows_, .head_end = args_.kv_heads};
-  // Rows that come last see most: what takes longest is begun first.
-  const int32_t place = tasks_ - 1 - task;
+  // Rows that come last see most: what takes longest is begun first, a task a thread.
+  const int32_t place = tasks_ - 1 - Shares{tasks_, threads_}.InTurns(task);
   const Chunk chunk = Find([&](const Chunk& c) { return place < c.tasks_before + c.tasks; });
   AttentionTask out = {
       .row_begin = chunk.row_begin, .row_end = chunk.row_end, .head_end = args_.kv_heads};

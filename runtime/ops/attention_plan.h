@@ -82,6 +82,7 @@ class AttentionPlan {
   const Backend& backend_;
   const kernels::AttentionArgs& args_;
   size_t rows_;
+  int32_t threads_;
   size_t chunk_rows_ = 1;
   bool whole_ = false;       // one task does everything
   size_t span_min_ = 1;      // windows worth handing over

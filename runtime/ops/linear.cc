@@ -57,6 +57,26 @@ class LinearStep : public Step {
     return BL_INTERNAL;
   }
 
+  size_t Foresee(int32_t begin, int32_t end,
+                 std::span<std::span<const std::byte>> out) const override {
+    const int32_t rows = rows_.Get();
+    if (rows == 0 || rows > kReadBoundRows) return 0;
+    size_t found = 0;
+    for (size_t i = 0; i < matrices_.size() && end > 0 && found < out.size(); ++i) {
+      const Split columns = Cut(matrices_[i], rows).columns;
+      const int32_t pieces = columns.pieces();
+      if (begin < pieces) {
+        const auto first = static_cast<size_t>(columns.begin(begin));
+        const auto last = static_cast<size_t>(columns.end(std::min(end, pieces) - 1));
+        const kernels::WeightRows& weight = matrices_[i].weight;
+        out[found++] = {weight.data + first * weight.row_bytes, (last - first) * weight.row_bytes};
+      }
+      begin = std::max(0, begin - pieces);
+      end -= pieces;
+    }
+    return found;
+  }
+
  private:
   struct Pieces {
     Split columns;  // weight rows

@@ -165,6 +165,26 @@ class ExpertDownStep : public Step {
     return BL_OK;
   }
 
+  size_t Foresee(int32_t begin, int32_t end,
+                 std::span<std::span<const std::byte>> out) const override {
+    size_t found = 0;
+    for (int32_t task = begin; task < end; ++task) {
+      const ExpertPiece piece = ExpertPiece::Of(*groups_, groups_->down, task);
+      if (static_cast<int64_t>(piece.places) > kReadBoundRows) continue;
+      const std::byte* at = bank_.down.data + piece.expert * bank_.down_expert_bytes +
+                            piece.begin * bank_.down.row_bytes;
+      const size_t bytes = (piece.end - piece.begin) * bank_.down.row_bytes;
+      if (found > 0 && out[found - 1].data() + out[found - 1].size() == at) {
+        out[found - 1] = {out[found - 1].data(), out[found - 1].size() + bytes};
+      } else if (found < out.size()) {
+        out[found++] = {at, bytes};
+      } else {
+        break;
+      }
+    }
+    return found;
+  }
+
  private:
   const Backend& backend_;
   BankRows bank_;

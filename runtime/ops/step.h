@@ -30,6 +30,34 @@ class Step {
   virtual int32_t Tasks() const = 0;
   // [task] Does piece `task`. A failure names its row in worker->failed_row where there is one.
   virtual bl_status Run(int32_t task, Worker* worker) const = 0;
+  // [task] The weights that tasks [begin, end) will read, for a thread that waits and may ask for
+  // them early: writes up to out.size() stretches and returns how many; none where reading does not
+  // bound the step. Says nothing of the step's other inputs, which may not be there yet.
+  virtual size_t Foresee(int32_t /*begin*/, int32_t /*end*/,
+                         std::span<std::span<const std::byte>> /*out*/) const {
+    return 0;
+  }
+};
+
+// Who runs which of a step's tasks first: each thread a stretch of its own, so that it reads on
+// where it stopped; the first threads have one more where they do not divide.
+struct Shares {
+  int32_t tasks = 0;
+  int32_t threads = 1;
+
+  int32_t begin(int32_t thread) const {
+    const int32_t extra = tasks % threads;
+    return thread * (tasks / threads) + (thread < extra ? thread : extra);
+  }
+  // The place of a task where threads take turns: the first task of each thread, the second of
+  // each, and so on.
+  int32_t InTurns(int32_t task) const {
+    const int32_t least = tasks / threads;
+    const int32_t longer = tasks % threads * (least + 1);
+    const int32_t thread =
+        task < longer ? task / (least + 1) : tasks % threads + (task - longer) / least;
+    return (task - begin(thread)) * threads + thread;
+  }
 };
 
 // How many rows live in the pass that runs: written before it starts, read by steps. `per_row`

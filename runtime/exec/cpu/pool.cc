@@ -30,17 +30,6 @@ constexpr int kSpinsBeforeParking = 2000;
 // Spins before the caller offers its core: a worker that was preempted may wait for it.
 constexpr int kSpinsBeforeYield = 500;
 
-// What one look at the pool's word says. Both numbers come from the same look, so that a late
-// thread can never pair a task with another step's count.
-struct Ticket {
-  int32_t task;
-  int32_t tasks;
-
-  explicit Ticket(uint64_t word)
-      : task(static_cast<int32_t>(word & kTaskMask)),
-        tasks(static_cast<int32_t>(word >> kTaskBits & kTaskMask)) {}
-};
-
 void Relax() {
 #if defined(__x86_64__)
   _mm_pause();
@@ -125,7 +114,7 @@ Pool::~Pool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-StepFailure Pool::Run(const ops::Step& step) {
+StepFailure Pool::Run(const ops::Step& step, const Ahead& ahead) {
   const int32_t tasks = step.Tasks();
   if (tasks < 0 || tasks > kTasksMax) return {BL_INTERNAL, -1};
   if (tasks == 0) return {};
@@ -135,15 +124,16 @@ StepFailure Pool::Run(const ops::Step& step) {
     for (int32_t task = 0; task < tasks; ++task) RunTask(0, step, task);
   } else {
     step_ = &step;
+    ahead_ = &ahead;
     done_.store(0, std::memory_order_relaxed);
-    const uint64_t generation = (ticket_.load(std::memory_order_relaxed) >> (2 * kTaskBits)) + 1;
-    ticket_.store(generation << (2 * kTaskBits) | static_cast<uint64_t>(tasks) << kTaskBits,
-                  std::memory_order_seq_cst);
+    const uint64_t number = (ticket_.load(std::memory_order_relaxed) >> kTaskBits) + 1;
+    const uint64_t ticket = number << kTaskBits | static_cast<uint64_t>(tasks);
+    ticket_.store(ticket, std::memory_order_seq_cst);
     if (parked_.load(std::memory_order_seq_cst) > 0) {
       wake_.fetch_add(1);
       wake_.notify_all();
     }
-    DoTasks(0);
+    DoTasks(0, ticket);
     WaitForOthers(tasks);
   }
   return {status_.load(std::memory_order_relaxed), failed_row_.load(std::memory_order_relaxed)};
@@ -153,6 +143,7 @@ void Pool::WaitForOthers(int32_t tasks) {
   if (done_.load(std::memory_order_acquire) == tasks) return;
   const auto start = std::chrono::steady_clock::now();
   for (int spins = 0; done_.load(std::memory_order_acquire) != tasks; ++spins) {
+    if (workers_[0]->prefetcher.Next()) continue;
     if (spins < kSpinsBeforeYield) {
       Relax();
     } else {
@@ -173,25 +164,48 @@ Pool::Counts Pool::counts() const {
   return sum;
 }
 
-bool Pool::HasWork() const {
-  const Ticket next(ticket_.load(std::memory_order_seq_cst));
-  return next.task < next.tasks;
+// Claims one task of thread `of`'s share; -1: none is left, or the step has ended. A step cannot
+// end before each claimed task is counted as done, so a word of a later step means that all are.
+int32_t Pool::Take(size_t of, uint64_t ticket) {
+  const ops::Shares shares{static_cast<int32_t>(ticket & kTaskMask), threads()};
+  const auto thread = static_cast<int32_t>(of);
+  const int32_t begin = shares.begin(thread);
+  const auto share = static_cast<uint64_t>(shares.begin(thread + 1) - begin);
+  const uint64_t none = ticket >> kTaskBits << kTaskBits;
+  std::atomic<uint64_t>& taken = workers_[of]->taken;
+  uint64_t word = taken.load(std::memory_order_acquire);
+  for (;;) {
+    if (word >> kTaskBits > ticket >> kTaskBits) return -1;
+    const uint64_t next = std::max(word, none);
+    if ((next & kTaskMask) >= share) return -1;
+    if (taken.compare_exchange_weak(word, next + 1, std::memory_order_acq_rel)) {
+      return begin + static_cast<int32_t>(next & kTaskMask);
+    }
+  }
 }
 
-// One read-modify-write of a shared line a task, and one more a thread and step. The step cannot
-// end before this thread's tasks are counted as done, so step_ is the ticket's, and all tickets
-// drawn here after the first task are of one step.
-void Pool::DoTasks(size_t index) {
-  if (!HasWork()) return;
+// Runs what is left of thread `of`'s share and returns how many tasks that was.
+int32_t Pool::RunShare(size_t index, size_t of, uint64_t ticket) {
   int32_t ran = 0;
-  for (;;) {
-    const Ticket drawn(ticket_.fetch_add(1, std::memory_order_acq_rel));
-    if (drawn.task >= drawn.tasks) break;
-    RunTask(index, *step_, drawn.task);
+  for (int32_t task = Take(of, ticket); task >= 0; task = Take(of, ticket)) {
+    RunTask(index, *step_, task);
     ++ran;
-    if (drawn.task + 1 == drawn.tasks) break;
   }
-  if (ran > 0) done_.fetch_add(ran, std::memory_order_acq_rel);
+  return ran;
+}
+
+void Pool::DoTasks(size_t index, uint64_t ticket) {
+  bool collected = false;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const int32_t ran = RunShare(index, (index + i) % workers_.size(), ticket);
+    if (ran == 0) continue;
+    // Before they count as done: the step cannot end, nor what it foresees from change.
+    if (!collected) {
+      workers_[index]->prefetcher.Collect(*ahead_, static_cast<int32_t>(index), threads());
+    }
+    collected = true;
+    done_.fetch_add(ran, std::memory_order_acq_rel);
+  }
 }
 
 void Pool::RunTask(size_t index, const ops::Step& step, int32_t task) {
@@ -215,13 +229,17 @@ void Pool::WorkerLoop(size_t index, int core) {
     pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
   }
   const kernels::ScopedFpEnvironment environment;
+  uint64_t seen = 0;
   int spins = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
-    if (HasWork()) {
-      DoTasks(index);
+    const uint64_t ticket = ticket_.load(std::memory_order_acquire);
+    if (ticket != seen) {
+      DoTasks(index, ticket);
+      seen = ticket;
       spins = 0;
       continue;
     }
+    if (workers_[index]->prefetcher.Next()) continue;
     if (++spins < kSpinsBeforeParking) {
       Relax();
       continue;
@@ -230,7 +248,7 @@ void Pool::WorkerLoop(size_t index, int core) {
     // published, so one of the two sees the other.
     const uint32_t wake = wake_.load(std::memory_order_seq_cst);
     parked_.fetch_add(1, std::memory_order_seq_cst);
-    if (!HasWork() && !stop_.load()) wake_.wait(wake);
+    if (ticket_.load(std::memory_order_seq_cst) == seen && !stop_.load()) wake_.wait(wake);
     parked_.fetch_sub(1, std::memory_order_seq_cst);
     spins = 0;
   }

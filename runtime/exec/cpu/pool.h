@@ -1,7 +1,8 @@
 // A pool of pinned threads that runs a program's steps, one at a time, together with the thread
-// that calls it. Pieces of a step are claimed by an atomic counter; waiting threads spin for a
-// moment, then park. Run takes no lock and allocates nothing. One thread calls; the workers belong
-// to the pool and keep the floating-point environment of the numeric rule.
+// that calls it. Each thread has a share of a step's tasks and then takes from the others'; waiting
+// threads move what they will read next into their caches, spin for a moment, then park. Run takes
+// no lock and allocates nothing. One thread calls; the workers belong to the pool and keep the
+// floating-point environment of the numeric rule.
 #pragma once
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/exec/cpu/ahead.h"
 #include "runtime/memory/host_buffer.h"
 #include "runtime/ops/step.h"
 
@@ -54,8 +56,8 @@ class Pool {
   int32_t threads() const { return static_cast<int32_t>(workers_.size()); }
 
   // Runs all tasks of the step and returns when they are done. A step of one task runs on the
-  // calling thread alone.
-  StepFailure Run(const ops::Step& step);
+  // calling thread alone. Threads without work ask for the weights of the steps `ahead`.
+  StepFailure Run(const ops::Step& step, const Ahead& ahead = {});
 
   // Workers that sleep now, or are about to; a moment later it may be another number.
   int32_t parked() const { return parked_.load(std::memory_order_seq_cst); }
@@ -77,24 +79,29 @@ class Pool {
   struct alignas(64) Slot {
     ops::Worker worker;
     memory::HostBuffer scratch;
+    Prefetcher prefetcher;  // its thread's alone
+    // step number << 20 | tasks taken of this thread's share. A word of an earlier step says that
+    // none is taken yet: whoever comes first, its thread or another, makes it this step's.
+    alignas(64) std::atomic<uint64_t> taken{0};
   };
 
   void WorkerLoop(size_t index, int core);
-  void DoTasks(size_t index);
+  void DoTasks(size_t index, uint64_t ticket);
+  int32_t RunShare(size_t index, size_t of, uint64_t ticket);
+  int32_t Take(size_t of, uint64_t ticket);
   void RunTask(size_t index, const ops::Step& step, int32_t task);
-  bool HasWork() const;
   void WaitForOthers(int32_t tasks);
 
   std::vector<std::unique_ptr<Slot>> workers_;  // [0] is the caller's
   std::vector<std::thread> threads_;
 
-  // generation << 40 | tasks << 20 | next task: one word, so that a late thread can never pair a
-  // task number with another step's task count.
+  // step number << 20 | tasks: one word, so that a late thread can never pair a step with another
+  // one's tasks. On its line what it publishes; nobody writes there during a step.
   alignas(64) std::atomic<uint64_t> ticket_{0};
+  const ops::Step* step_ = nullptr;
+  const Ahead* ahead_ = nullptr;
   alignas(64) std::atomic<int32_t> done_{0};
-  // Read with every ticket: not on a line that others write during a step.
-  alignas(64) const ops::Step* step_ = nullptr;  // published by ticket_
-  std::atomic<bl_status> status_{BL_OK};
+  alignas(64) std::atomic<bl_status> status_{BL_OK};
   std::atomic<int64_t> failed_row_{-1};
   alignas(64) std::atomic<int32_t> parked_{0};
   std::atomic<uint32_t> wake_{0};

@@ -289,6 +289,7 @@ void Lowering::EmitLinear(const graph::Node& /*node*/, graph::ValueId x,
     return ops::MakeLinear(b.backend(), input.Bind(b), std::move(bound), b.Rows(domain),
                            b.threads());
   });
+  out_.steps.back().foreseen_after = PendingStep::kForeseenAlways;
 }
 
 void Lowering::Embed(const graph::Node& node) {

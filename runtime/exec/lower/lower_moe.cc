@@ -91,6 +91,8 @@ void Lowering::RoutedExperts(const graph::Node& node) {
                                groups, b.Rows(domain), b.threads());
   });
 
+  const auto grouped = static_cast<int32_t>(out_.steps.size()) - 1;
+
   const auto picks = [=](const Binder& b) {
     ops::RowCount rows = b.Rows(domain);
     rows.per_row = used;
@@ -116,6 +118,7 @@ void Lowering::RoutedExperts(const graph::Node& node) {
     return ops::MakeExpertDown(b.backend(), bind_bank(b), groups, inner.Bind(b), b.Floats(y),
                                picks(b));
   });
+  out_.steps.back().foreseen_after = grouped;
 
   Emit({group, y, pick_weights, residual, out}, [=](const Binder& b) {
     kernels::PickSumArgs args;

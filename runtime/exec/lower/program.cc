@@ -31,11 +31,23 @@ kernels::WeightRows Binder::WeightRows(uint32_t weight) const {
   return rows;
 }
 
+std::vector<size_t> StepsAhead(std::span<const PendingStep> steps, size_t at) {
+  std::vector<size_t> ahead;
+  for (size_t i = at + 1; i < steps.size() && ahead.size() < kAheadSteps; ++i) {
+    if (steps[i].foreseen_after < static_cast<int32_t>(at)) ahead.push_back(i);
+  }
+  return ahead;
+}
+
 Program::Program(LoweredGraph lowered, const SeatMemory& memory) : lowered_(std::move(lowered)) {
   const Binder binder(memory, lowered_.buffers);
   for (const PendingStep& pending : lowered_.steps) {
     const graph::Node& node = lowered_.graph.nodes[static_cast<size_t>(pending.node)];
     steps_.push_back({pending.make(binder), node.op->name, node.layer});
+  }
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const std::vector<size_t> ahead = StepsAhead(lowered_.steps, i);
+    for (size_t j = 0; j < ahead.size(); ++j) steps_[i].ahead[j] = steps_[ahead[j]].step.get();
   }
   lowered_.steps.clear();
   for (const ExportedBuffer& exported : lowered_.exports) {

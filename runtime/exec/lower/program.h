@@ -8,10 +8,12 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "runtime/exec/cpu/ahead.h"
 #include "runtime/exec/pass_inputs.h"
 #include "runtime/graph/graph.h"
 #include "runtime/memory/arena.h"
@@ -81,7 +83,16 @@ using StepMaker = std::function<std::unique_ptr<ops::Step>(const Binder&)>;
 struct PendingStep {
   graph::NodeId node = 0;
   StepMaker make;
+  // The step after which the weights that this one will read can be foreseen; kForeseenAlways:
+  // before any, kForeseenNever: not at all.
+  int32_t foreseen_after = kForeseenNever;
+
+  static constexpr int32_t kForeseenAlways = -1;
+  static constexpr int32_t kForeseenNever = INT32_MAX;
 };
+
+// The next steps, at most kAheadSteps, whose weights can be foreseen while step `at` runs.
+std::vector<size_t> StepsAhead(std::span<const PendingStep> steps, size_t at);
 
 struct ExportedBuffer {
   std::string name;
@@ -105,6 +116,8 @@ struct ProgramStep {
   std::unique_ptr<ops::Step> step;
   std::string_view op;
   int32_t layer = -1;
+  // The next steps whose weights can be foreseen while this one runs, null where there is none.
+  Ahead ahead{};
 };
 
 struct ExportedValue {

@@ -126,6 +126,17 @@ TEST(Lower, RoutedExpertsBecomeStepsOverGroupedPicks) {
     const std::vector<std::string> names = StepNames(lowered);
     EXPECT_EQ(std::count(names.begin(), names.end(), "routed_experts"), steps);
     EXPECT_EQ(std::count(names.begin(), names.end(), "router"), 2);  // its linear, and the picks
+    // The linear is foreseen always, of the experts the last ones once the picks are grouped.
+    const auto group = std::find(names.begin(), names.end(), "routed_experts") - names.begin();
+    std::vector<int32_t> foreseen;
+    for (const PendingStep& step : lowered.steps) {
+      if (step.foreseen_after != PendingStep::kForeseenNever) {
+        foreseen.push_back(step.foreseen_after);
+      }
+    }
+    EXPECT_THAT(foreseen,
+                testing::ElementsAre(PendingStep::kForeseenAlways, static_cast<int32_t>(group)));
+    EXPECT_EQ(lowered.steps[lowered.steps.size() - 2].foreseen_after, group);
   }
 }
 

@@ -117,7 +117,7 @@ TEST(Pool, AStepEndsWhenItsLastTaskHasEndedNotWhenItHasBegun) {
 }
 
 TEST(Pool, ALateThreadRunsEachStepsOwnTasksOnce) {
-  // Steps of two tasks leave the other threads with tickets beyond them, while one of many begins.
+  // Steps of two tasks leave the other threads with shares of none, while one of many begins.
   Pool pool(4, 64, false);
   using Counts = std::array<std::atomic<int>, 64>;
   Counts few_times{};
@@ -139,6 +139,24 @@ TEST(Pool, ALateThreadRunsEachStepsOwnTasksOnce) {
   for (size_t task = 0; task < many_times.size(); ++task) {
     EXPECT_EQ(few_times[task].load(), task < kFew ? kRounds : 0) << task;
     EXPECT_EQ(many_times[task].load(), kRounds) << task;
+  }
+}
+
+TEST(Pool, TheRestOfASlowThreadsShareIsTakenByTheOthers) {
+  Pool pool(3, 64, false);
+  constexpr int32_t kTasks = 12;
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<int32_t> ended{0};
+    // The first task of the last thread's share holds whoever runs it until all others have ended.
+    const FakeStep step(kTasks, [&](int32_t task, ops::Worker*) {
+      if (task == 8) {
+        while (ended.load() < kTasks - 1) std::this_thread::yield();
+      }
+      ended.fetch_add(1);
+      return BL_OK;
+    });
+    pool.Run(step);
+    ASSERT_EQ(ended.load(), kTasks);
   }
 }
 

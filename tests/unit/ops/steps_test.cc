@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -133,6 +134,64 @@ TEST_F(Steps, LinearOfFewWeightRowsIsCutAlongRowsToo) {
     EXPECT_EQ(y[static_cast<size_t>(live)], 7.0F);
     // 80 KiB of weights for one row; 199 rows of 20,480 multiply-adds.
     EXPECT_GE(step->Tasks(), rows == 1 ? 2 : rows == 199 ? 16 : 1);
+  }
+}
+
+// The stretches that the threads of a pool foresee, joined where one ends and another begins.
+std::vector<std::span<const std::byte>> Foreseen(const Step& step, int32_t threads) {
+  std::vector<std::span<const std::byte>> all;
+  const Shares shares{step.Tasks(), threads};
+  for (int32_t thread = 0; thread < threads; ++thread) {
+    std::array<std::span<const std::byte>, 8> out;
+    const int32_t begin = shares.begin(thread);
+    const int32_t end = shares.begin(thread + 1);
+    const size_t found = begin < end ? step.Foresee(begin, end, out) : 0;
+    for (size_t i = 0; i < found; ++i) {
+      if (!all.empty() && all.back().data() + all.back().size() == out[i].data()) {
+        all.back() = {all.back().data(), all.back().size() + out[i].size()};
+      } else {
+        all.push_back(out[i]);
+      }
+    }
+  }
+  return all;
+}
+
+TEST_F(Steps, LinearForeseesEachWeightOfItsMatricesOnceWhereReadingBoundsIt) {
+  constexpr size_t kWidth = 512;
+  std::vector<float> w(kWidth * 700);
+  std::vector<float> x(kWidth * 8);
+  std::vector<float> y(700 * 8);
+  const auto matrix = [&](size_t first, size_t n) {
+    Matrix m;
+    m.weight.format = kernels::FindFormat(0);
+    m.weight.data = reinterpret_cast<const std::byte*>(w.data() + first * kWidth);
+    m.weight.row_bytes = kWidth * 4;
+    m.weight.k = kWidth;
+    m.n = n;
+    m.y = y.data();
+    m.y_stride = n;
+    return m;
+  };
+  Activations in;
+  in.f32 = x.data();
+  in.stride = kWidth;
+  // A row between the matrices that belongs to neither.
+  for (const int32_t threads : {1, 2, 3, 16}) {
+    const auto step =
+        MakeLinear(backend_, in, {matrix(0, 403), matrix(404, 296)}, {&live_}, threads);
+    live_ = 4;
+    const auto foreseen = Foreseen(*step, threads);
+    ASSERT_EQ(foreseen.size(), 2U);
+    const auto* data = reinterpret_cast<const std::byte*>(w.data());
+    EXPECT_EQ(foreseen[0].data(), data);
+    EXPECT_EQ(foreseen[0].size(), 403 * kWidth * 4);
+    EXPECT_EQ(foreseen[1].data(), data + 404 * kWidth * 4);
+    EXPECT_EQ(foreseen[1].size(), 296 * kWidth * 4);
+    live_ = 5;
+    EXPECT_TRUE(Foreseen(*step, threads).empty());
+    live_ = 0;
+    EXPECT_TRUE(Foreseen(*step, threads).empty());
   }
 }
 
@@ -358,6 +417,42 @@ TEST_F(Steps, ExpertPiecesWriteEveryOutputOfEveryPickOnceFromItsOwnExpert) {
     for (size_t n = 0; n < kWidth; ++n) {
       ASSERT_EQ(y[place * kWidth + n], 1000 * expert + inner) << pick << ' ' << n;
     }
+  }
+}
+
+TEST_F(Steps, ExpertsThatWerePickedByFewRowsAreForeseenWholeAndOthersNot) {
+  constexpr size_t kExperts = 6, kUsed = 2, kWidth = 2048, kFf = 768;
+  // Experts 1, 2 and 4 get up to four rows, expert 0 five; the second and third lie side by side.
+  std::vector<int32_t> ids = {0, 1, 0, 2, 0, 4, 0, 2, 0, 4};
+  std::vector<int32_t> space(6 * kExperts + 3 + 2 * ids.size());
+  const auto groups = std::make_shared<PickGroups>();
+  groups->offsets = space.data();
+  groups->active = groups->offsets + kExperts + 1;
+  groups->place_rows = groups->active + kExperts;
+  groups->pair_places = groups->place_rows + ids.size();
+  groups->gate_up = {.n = kFf, .k = kWidth, .first = groups->pair_places + ids.size()};
+  groups->gate_up.per_piece = groups->gate_up.first + kExperts + 1;
+  groups->down = {.n = kWidth, .k = kFf, .first = groups->gate_up.per_piece + kExperts};
+  groups->down.per_piece = groups->down.first + kExperts + 1;
+  live_ = 5;
+  const std::vector<std::byte> weights(kExperts * kWidth * 16);  // rows of 16 bytes: never read
+  BankRows bank;
+  for (kernels::WeightRows* rows : {&bank.gate, &bank.up, &bank.down}) {
+    rows->format = kernels::FindFormat(0);
+    rows->data = weights.data();
+    rows->row_bytes = 16;
+  }
+  bank.down_expert_bytes = kWidth * 16;
+  for (const int32_t threads : {1, 2, 5}) {
+    ASSERT_EQ(Run(*MakeGroupPicks(ids.data(), kUsed, kExperts, 1, groups, {&live_}, threads)),
+              BL_OK);
+    const auto down = MakeExpertDown(backend_, bank, groups, {}, nullptr, {&live_, kUsed});
+    const auto foreseen = Foreseen(*down, threads);
+    ASSERT_EQ(foreseen.size(), 2U) << threads;
+    EXPECT_EQ(foreseen[0].data(), weights.data() + bank.down_expert_bytes);
+    EXPECT_EQ(foreseen[0].size(), 2 * bank.down_expert_bytes);
+    EXPECT_EQ(foreseen[1].data(), weights.data() + 4 * bank.down_expert_bytes);
+    EXPECT_EQ(foreseen[1].size(), bank.down_expert_bytes);
   }
 }
 
