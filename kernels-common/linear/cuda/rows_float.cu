@@ -2,42 +2,18 @@
 // mod 32, and the tree goes over the lanes. Two forms. Short: a warp makes one output of one row,
 // with the weights (loaded before the inputs are there) and the row in registers; each warp norms
 // its row for itself. Long: a warp makes an output of all rows.
-#include <cuda_bf16.h>
-
 #include <algorithm>
 
+#include "kernels-common/linear/cuda/float_rows.cuh"
 #include "kernels-common/linear/cuda/rows_params.cuh"
 
 namespace bloomery::kernels::cuda {
 namespace {
 
-constexpr int kF32 = 0;
-constexpr int kF16 = 1;
-
 constexpr int kShortSteps = 64;  // of 32 values: rows of up to 2048
 constexpr int kShortOutputs = 8192;
 constexpr int kLongWarps = 8;
 constexpr int kLongSteps = 16;
-
-// Values l + 32*(first + i), i < kCount, of a row of `type`; 0 from `steps` on, which adds nothing
-// to a partial sum but +0.
-template <int kCount>
-__device__ __forceinline__ void LoadWeights(const std::byte* row, int type, int first, int steps,
-                                            float (&w)[kCount]) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  if (type == kF32) {
-    const float* at = reinterpret_cast<const float*>(row) + 32 * first + lane;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) w[i] = first + i < steps ? __ldg(at + 32 * i) : 0.0F;
-  } else {
-    const auto* at = reinterpret_cast<const unsigned short*>(row) + 32 * first + lane;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const unsigned bits = first + i < steps ? __ldg(at + 32 * i) : 0U;
-      w[i] = type == kF16 ? HalfBits(bits) : __uint_as_float(bits << 16);
-    }
-  }
-}
 
 __device__ __forceinline__ void StoreOutput(const RowsMatrix& m, float y, int row, int n) {
   y = Finish(m, y, n);
@@ -48,11 +24,13 @@ __device__ __forceinline__ void StoreOutput(const RowsMatrix& m, float y, int ro
 }
 
 // Units: outputs x rows, a matrix after another; then the side outputs' rows x stretches.
+// kFull: rows of exactly kShortSteps steps.
+template <bool kFull>
 __global__ void __launch_bounds__(128, 3) ShortKernel(const __grid_constant__ RowsParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   const int lane = static_cast<int>(threadIdx.x % 32);
   const auto unit = static_cast<int>(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
-  const int steps = p.k / 32;
+  const int steps = kFull ? kShortSteps : p.k / 32;
   const bool dot = unit < p.units;
   const RowsMatrix& m = p.matrices[MatrixOfUnit(p, unit)];
   const int output = (unit - m.first_unit) / p.rows;
@@ -77,7 +55,9 @@ __global__ void __launch_bounds__(128, 3) ShortKernel(const __grid_constant__ Ro
   if (p.norm_weight != nullptr) {
     float sum = 0.0F;
 #pragma unroll
-    for (int i = 0; i < kShortSteps; ++i) sum = __fmaf_rn(v[i], v[i], sum);
+    for (int i = 0; i < kShortSteps; ++i) {
+      if (i < steps) sum = __fmaf_rn(v[i], v[i], sum);
+    }
     const float mean = LaneTree(sum) / static_cast<float>(p.k);
     factor = ExactInverseSqrt(mean + p.eps);
   }
@@ -91,8 +71,10 @@ __global__ void __launch_bounds__(128, 3) ShortKernel(const __grid_constant__ Ro
   float sum = 0.0F;
 #pragma unroll
   for (int i = 0; i < kShortSteps; ++i) {
-    if (p.norm_weight != nullptr && i < steps) v[i] = v[i] * factor * norm_weights[32 * i + lane];
-    sum = __fmaf_rn(w[i], v[i], sum);
+    if (i >= steps) continue;
+    const float value =
+        p.norm_weight == nullptr ? v[i] : v[i] * factor * norm_weights[32 * i + lane];
+    sum = __fmaf_rn(w[i], value, sum);
   }
   sum = LaneTree(sum);
   if (lane == 0) StoreOutput(m, sum, row, output);
@@ -164,8 +146,7 @@ __global__ void __launch_bounds__(32 * kLongWarps)
 
 cudaError_t PrepareRowsFloat() {
   constexpr std::size_t kBytes = 200 * 1024;
-  const cudaError_t status = AllowShared(ShortKernel, kBytes);
-  return status == cudaSuccess ? AllowShared(LongKernel, kBytes) : status;
+  return AllowShared(LongKernel, kBytes);
 }
 
 cudaError_t RowsFloat(const Launch& launch, RowsParams& p) {
@@ -185,7 +166,7 @@ cudaError_t RowsFloat(const Launch& launch, RowsParams& p) {
     // Few warps a block spread over the card while there are fewer than multiprocessors.
     const std::int32_t a_block = warps <= 2 * launch.multiprocessors ? 2 : 4;
     return Start(launch, dim3((warps + a_block - 1) / a_block), dim3(32 * a_block), bytes,
-                 ShortKernel, p);
+                 p.k == 32 * kShortSteps ? ShortKernel<true> : ShortKernel<false>, p);
   }
   const std::int32_t blocks =
       std::min(4 * launch.multiprocessors, (p.units + kLongWarps - 1) / kLongWarps);

@@ -10,12 +10,12 @@
 namespace bloomery::kernels::cuda {
 
 inline constexpr std::int32_t kTopLogits = 64;
-inline constexpr std::int32_t kTopLogitsVocabularyMax = 1 << 20;
+inline constexpr std::int32_t kTopLogitsVocabularyMax = 1 << 18;
 
 struct TopLogitsArgs {
   const float* logits = nullptr;
   std::size_t logits_stride = 0;  // floats
-  std::int32_t vocabulary = 0;    // at least kTopLogits
+  std::int32_t vocabulary = 0;    // kTopLogits to kTopLogitsVocabularyMax
   std::int32_t rows = 0;
   const std::int32_t* live = nullptr;  // device: rows in use; null: all
   // Overwritten, rows * kTopLogits each: by descending logit, equal ones by ascending id.
@@ -24,10 +24,12 @@ struct TopLogitsArgs {
   // A NaN among a row's logits: that row (the smallest, by atomicMin), and its results may be
   // anything. Infinities are ordinary values.
   std::int32_t* failed_row = nullptr;
-  void* scratch = nullptr;  // TopLogitsScratchBytes(rows, vocabulary), 16-byte aligned
+  void* scratch = nullptr;  // TopLogitsScratchBytes(rows), 16-byte aligned
 };
 
-std::size_t TopLogitsScratchBytes(std::int32_t rows, std::int32_t vocabulary);
+std::size_t TopLogitsScratchBytes(std::int32_t rows);
+// Once a device, before the first launch.
+cudaError_t PrepareTopLogits();
 cudaError_t TopLogits(const Launch& launch, const TopLogitsArgs& args);
 
 }  // namespace bloomery::kernels::cuda

@@ -31,9 +31,10 @@ __device__ std::uint32_t HalvesNibble(const Byte* nibbles, int i) {
 __device__ std::uint32_t FilePair(const Byte* bytes, int i) {
   return (bytes[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32))) & 3U;
 }
-// High bits: bit b of byte l is of value 32b + l.
-__device__ std::uint32_t FileBit(const Byte* bytes, int i) {
-  return (bytes[i % 32] >> (i / 32)) & 1U;
+// High bits: bit `part` of byte l is of value 32*part + l. The two come apart: where they were one
+// value, nvcc 13.0 left the division by 32 out for odd values of Q5_K.
+__device__ std::uint32_t FileBit(const Byte* bytes, int l, int part) {
+  return (static_cast<std::uint32_t>(bytes[l]) >> part) & 1U;
 }
 
 template <>
@@ -67,7 +68,9 @@ struct FileBlock<kQ5K> : BlockSize<256, 176> {
   __device__ static std::uint32_t Nibble(const Byte* b, int i) {
     return HalvesNibble<32>(b + 48, i);
   }
-  __device__ static std::uint32_t Bit(const Byte* b, int i) { return FileBit(b + 16, i); }
+  __device__ static std::uint32_t Bit(const Byte* b, int l, int part) {
+    return FileBit(b + 16, l, part);
+  }
 };
 template <>
 struct FileBlock<kIq4Xs> : BlockSize<256, 136> {
@@ -91,7 +94,9 @@ struct FileBlock<kQ2K> : BlockSize<256, 84> {
 template <>
 struct FileBlock<kQ3K> : BlockSize<256, 110> {
   __device__ static std::uint32_t Pair(const Byte* b, int i) { return FilePair(b + 32, i); }
-  __device__ static std::uint32_t Bit(const Byte* b, int i) { return FileBit(b, i); }
+  __device__ static std::uint32_t Bit(const Byte* b, int l, int part) {
+    return FileBit(b, l, part);
+  }
 };
 template <>
 struct FileBlock<kIq2Xxs> : BlockSize<256, 66> {};
@@ -129,9 +134,10 @@ struct FileTile {
     const Byte* block = At(r, kk);
     return block == nullptr ? 0U : Block::Pair(block, kk % Block::kValues);
   }
-  __device__ std::uint32_t Bit(int r, int kk) const {
-    const Byte* block = At(r, kk);
-    return block == nullptr ? 0U : Block::Bit(block, kk % Block::kValues);
+  // The high bit of value 32*part + l.
+  __device__ std::uint32_t Bit(int r, int part, int l) const {
+    const Byte* block = At(r, 0);
+    return block == nullptr ? 0U : Block::Bit(block, l, part);
   }
   // Byte i of the block of value kk.
   __device__ Byte ByteOf(int r, int kk, int i) const {
@@ -196,8 +202,8 @@ __device__ void PackBits32(const Tile& file, Byte* out, int lane) {
     const int row = lane / 4 + 8 * (w & 1);
     std::uint32_t word = 0;
     for (int s = 0; s < 8; ++s) {
-      const int kk = 32 * s + 8 * (lane % 4) + 4 * (w / 2);
-      for (int b = 0; b < 4; ++b) word |= file.Bit(row, kk + b) << (8 * b + s);
+      const int l = 8 * (lane % 4) + 4 * (w / 2);
+      for (int b = 0; b < 4; ++b) word |= file.Bit(row, s, l + b) << (8 * b + s);
     }
     Store(out, VectorOffset(lane, w), word);
   }
@@ -209,8 +215,9 @@ __device__ void PackBits16(const Tile& file, Byte* out, int lane) {
     const int row = lane / 4 + 8 * (w & 1);
     std::uint32_t word = 0;
     for (int s = 0; s < 8; ++s) {
-      const int kk = 16 * (8 * (w / 2) + s) + 4 * (lane % 4);
-      for (int b = 0; b < 4; ++b) word |= file.Bit(row, kk + b) << (8 * b + s);
+      const int sub = 8 * (w / 2) + s;
+      const int l = 16 * (sub % 2) + 4 * (lane % 4);
+      for (int b = 0; b < 4; ++b) word |= file.Bit(row, sub / 2, l + b) << (8 * b + s);
     }
     Store(out, VectorOffset(lane, w), word);
   }

@@ -13,12 +13,15 @@
 #include "kernels-common/moe/cpu/moe.h"
 #include "kernels-common/moe/reference.h"
 #include "kernels-common/quant/reference.h"
+#include "tests/gpu/kernels/card_bank.h"
 #include "tests/gpu/kernels/device.h"
 #include "tests/unit/kernels-common/support.h"
 
 namespace bloomery::kernels {
 namespace {
 
+using testing::CardBank;
+using testing::CardFormats;
 using testing::Check;
 using testing::DeviceArray;
 using testing::Finish;
@@ -29,38 +32,6 @@ using testing::TestLaunch;
 
 // Fast enough for the shapes here, and without a state to ask for.
 constexpr Isa kIsa = Isa::kAvx2;
-
-std::vector<const FormatTraits*> CardFormats() {
-  std::vector<const FormatTraits*> formats;
-  for (const FormatTraits& format : Formats()) {
-    if (cuda::HasCardForm(format.ggml_type)) {
-      formats.push_back(&format);
-    }
-  }
-  return formats;
-}
-
-// A bank of `experts` matrices in card form, made from file rows.
-class CardBank {
- public:
-  CardBank(const FormatTraits& format, const std::vector<std::byte>& file_rows, std::size_t n,
-           std::size_t k, std::size_t experts)
-      : file_(file_rows), card_(cuda::CardBytes(format.ggml_type, n, k) * experts, 0xEE) {
-    Finish(cuda::ToCardForm(TestLaunch(), format.ggml_type, file_.data(), card_.data(), n, k,
-                            experts));
-    weight_.format = &format;
-    weight_.data = card_.data();
-    weight_.n = n;
-    weight_.k = k;
-    weight_.expert_bytes = cuda::CardBytes(format.ggml_type, n, k);
-  }
-  const cuda::CardWeight& weight() const { return weight_; }
-
- private:
-  DeviceArray<std::byte> file_;
-  DeviceArray<std::byte> card_;
-  cuda::CardWeight weight_;
-};
 
 DeviceArray<std::byte> OnCard(testing::AlignedBytes& bytes) {
   return DeviceArray<std::byte>(std::span<const std::byte>(bytes.span()));

@@ -1,0 +1,169 @@
+// Inside CUDA sources: what the expert kernels of a decode pass get, and the picks of the pass in
+// shared memory: its distinct experts and, for each, which row picked it as its which pick.
+#pragma once
+
+#include "kernels-common/cuda/launch.cuh"
+#include "kernels-common/linear/cuda/row_codes.cuh"
+#include "kernels-common/linear/cuda/rows_linear.h"
+#include "kernels-common/moe/cuda/route.cuh"
+#include "kernels-common/moe/cuda/rows_experts.h"
+#include "kernels-common/quant/cuda/quantise.cuh"
+
+namespace bloomery::kernels::cuda {
+
+struct ExpertBank {
+  const std::byte* data;
+  std::size_t row_bytes;  // float formats
+  std::size_t expert_bytes;
+  std::int32_t type;
+};
+
+struct GateUpParams {
+  std::int32_t rows;
+  const std::int32_t* live;
+  std::int32_t experts;
+  std::int32_t top_k;
+  RouterArgs router;
+  std::int32_t* failed_row;
+  QuantisedView quantised;
+  const float* x;
+  std::size_t x_stride;
+  ExpertBank gate;
+  ExpertBank up;
+  std::int32_t n;
+  std::int32_t k;
+  std::int32_t groups;
+  std::int32_t tiles;
+  std::int32_t slots;
+  std::int32_t parts;
+  std::int32_t units_of_expert;
+  std::int32_t table_at;
+  std::int32_t partial_at;
+  RowCodesLayout layout;
+  float* h;
+  std::size_t h_stride;
+};
+
+struct DownParams {
+  std::int32_t rows;
+  const std::int32_t* live;
+  std::int32_t experts;
+  std::int32_t top_k;
+  const std::int32_t* ids;
+  const float* weights;
+  const float* h;
+  std::size_t h_stride;
+  ExpertBank down;
+  std::int32_t n;
+  std::int32_t k;
+  std::int32_t groups;
+  std::int32_t slots;
+  std::int32_t parts;
+  std::int32_t table_at;
+  std::int32_t partial_at;
+  RowCodesLayout layout;  // of one warp's stretch
+  const float* residual;
+  std::size_t residual_stride;
+  float* out;
+  std::size_t out_stride;
+  std::int32_t* failed_row;
+};
+
+inline constexpr int kPassPicksMax = kRowsMax * static_cast<int>(kMaxPicks);
+
+// The distinct experts of a pass in ascending order; of one row: its picks in their order.
+struct PassPicks {
+  int count;
+  std::int16_t expert[kPassPicksMax];
+  // Byte r: 1 + which pick of row r the expert is, or 0.
+  unsigned long long ranks[kPassPicksMax];
+
+  // Which pick of `row` entry `pick` is, or -1.
+  template <bool kOne>
+  __device__ __forceinline__ int Rank(int pick, int row) const {
+    return kOne ? pick : static_cast<int>((ranks[pick] >> (8 * row)) & 255U) - 1;
+  }
+};
+
+// Before AddPick, with a barrier between: the table has one entry an expert.
+template <bool kOne>
+__device__ __forceinline__ void ClearPicks(int experts, unsigned long long* table) {
+  if constexpr (!kOne) {
+    for (int i = static_cast<int>(threadIdx.x); i < experts; i += static_cast<int>(blockDim.x)) {
+      table[i] = 0;
+    }
+    __syncthreads();
+  }
+}
+
+template <bool kOne>
+__device__ __forceinline__ void AddPick(int expert, int row, int rank, PassPicks& picks,
+                                        unsigned long long* table) {
+  if constexpr (kOne) {
+    picks.expert[rank] = static_cast<std::int16_t>(expert);
+  } else {
+    atomicOr(table + expert, static_cast<unsigned long long>(rank + 1) << (8 * row));
+  }
+}
+
+// After all AddPick and a barrier; ends with one.
+template <bool kOne>
+__device__ __forceinline__ void CollectPicks(int experts, int top_k, int rows, PassPicks& picks,
+                                             const unsigned long long* table) {
+  if constexpr (kOne) {
+    if (threadIdx.x == 0) picks.count = rows == 0 ? 0 : top_k;
+  } else if (threadIdx.x < 32) {
+    const int lane = static_cast<int>(threadIdx.x);
+    int count = 0;
+    for (int first = 0; first < experts; first += 32) {
+      const unsigned long long ranks = first + lane < experts ? table[first + lane] : 0;
+      const unsigned mask = __ballot_sync(kAllLanes, ranks != 0);
+      const int place = count + __popc(mask & ((1U << lane) - 1U));
+      if (ranks != 0) {
+        picks.expert[place] = static_cast<std::int16_t>(first + lane);
+        picks.ranks[place] = ranks;
+      }
+      count += __popc(mask);
+    }
+    if (lane == 0) picks.count = count;
+  }
+  __syncthreads();
+}
+
+// Routes every row by a warp; the first block also writes ids, weights and failures.
+template <bool kOne>
+__device__ __forceinline__ void RouteRows(const GateUpParams& p, int rows, PassPicks& picks,
+                                          unsigned long long* table) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (int row = static_cast<int>(threadIdx.x / 32); row < rows;
+       row += static_cast<int>(blockDim.x / 32)) {
+    const LanePick pick = p.experts <= 128   ? RouteRow<4>(p.router, row)
+                          : p.experts <= 256 ? RouteRow<8>(p.router, row)
+                                             : RouteRow<32>(p.router, row);
+    if (lane < p.top_k) {
+      AddPick<kOne>(pick.id, row, lane, picks, table);
+      if (blockIdx.x == 0) {
+        p.router.ids[row * p.top_k + lane] = pick.id;
+        p.router.weights[row * p.top_k + lane] = pick.weight;
+      }
+    }
+    if (blockIdx.x == 0 && lane == 0 && !pick.finite) atomicMin(p.failed_row, row);
+  }
+}
+
+// N7's end: the one rounding, and the residual.
+__device__ __forceinline__ void StorePickSum(const DownParams& p, long long sum, int row,
+                                             int output) {
+  const float moe = __ll2float_rn(sum) * 0x1p-32F;
+  const float value =
+      p.residual == nullptr
+          ? moe
+          : p.residual[static_cast<std::size_t>(row) * p.residual_stride + output] + moe;
+  p.out[static_cast<std::size_t>(row) * p.out_stride + output] = value;
+}
+
+// rows_experts_float.cu
+cudaError_t FloatGateUp(const Launch& launch, GateUpParams& params);
+cudaError_t FloatDown(const Launch& launch, DownParams& params);
+
+}  // namespace bloomery::kernels::cuda
