@@ -26,15 +26,15 @@ bool HasAvx512Vnni() {
          __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512vnni") != 0;
 }
 
-// CPUID leaf 7: AMX tiles and their int8 products.
+// CPUID leaf 7: AMX tiles and their products of int8 and of bf16.
 bool CpuHasAmx() {
   std::uint32_t a = 0;
   std::uint32_t b = 0;
   std::uint32_t c = 0;
   std::uint32_t d = 0;
-  constexpr std::uint32_t kTileAndInt8 = (1U << 24U) | (1U << 25U);
+  constexpr std::uint32_t kNeeded = (1U << 24U) | (1U << 25U) | (1U << 22U);
   return HasAvx512Vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
-         (d & kTileAndInt8) == kTileAndInt8;
+         (d & kNeeded) == kNeeded;
 }
 
 // Empty, or what the system says against it. The right lasts as long as the process, for all its

@@ -39,8 +39,8 @@ class Tiles {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(at), "r"(stride), "i"(kTile) : "memory");
   }
   template <int kTile>
-  void Store(std::int32_t (*at)[kLanes]) {
-    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(at), "r"(sizeof(*at)), "i"(kTile)
+  void Store(void* at) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(at), "r"(std::size_t{64}), "i"(kTile)
                  : "memory");
   }
   // Sums kC += signed bytes of kA times signed, or unsigned, ones of kB.
@@ -51,6 +51,11 @@ class Tiles {
   template <int kC, int kA, int kB>
   void MultiplyUnsigned() {
     asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
+  }
+  // Sums kC, of float, += pairs of bf16 of kA times those of kB.
+  template <int kC, int kA, int kB>
+  void MultiplyBf16() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
   }
 };
 

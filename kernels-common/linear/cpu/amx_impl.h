@@ -6,12 +6,13 @@
 // as weight_lanes_avx512.h transposes them; C has an activation row a row and a weight row a lane,
 // so that N4 and N5 run on sixteen weight rows and y is written without a transpose. The scale of a
 // sub-block is multiplied into the weight's bytes: one or two planes of int8 whose products add up
-// over all 256 values without a promotion, exactly (PlaneForm).
+// over all 256 values without a promotion, exactly (PlaneForm). F(S) of a format with mins is one
+// product of bf16 tiles, exact as well (TokenMins).
 //
 // A step of 256 of 64 weight rows at a time, so that the activation rows' codes of the step are
-// read from the first cache three times of four. Sixteen rows are taken apart straight to planes,
-// which meet all activation rows. The loop asks the tiles for the next products before it finishes
-// the last ones, and packs the next planes while they are made.
+// read from the first cache three times of four. The tile unit works beside the vector units if
+// both have instructions in the same few hundred: the products of one work, the packing of the
+// planes after it and the float end of the work before it are therefore interleaved by quarters.
 #pragma once
 
 #include <immintrin.h>
@@ -19,6 +20,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "kernels-common/linear/cpu/isa_entries.h"
 #include "kernels-common/linear/cpu/scratch.h"
@@ -36,8 +39,9 @@ namespace {
 //   +128.
 // kFactors: Q4_K and Q5_K, s = 8*s1 + s0 <= 63: c*s1 and c*s0 <= 31*7 = 217, unsigned;
 //   I = 8*P1 + P0.
-// kWide: all others, w = (c-offset)*s, |w| <= 4096 (Q6_K: -32 * -128): w = 64*h + l with h = w >> 6
-//   in -64..64 and l = w & 63, both signed bytes; I = 64*H + L.
+// kWide: all others, w = (c-offset)*s, |w| <= 4096 (Q6_K: -32 * -128): w = 256*h + l with h = w >>
+// 8
+//   in -16..16, signed, and l = w & 255, unsigned; I = 256*H + L.
 enum class PlaneForm { kOne, kNegated, kFactors, kWide };
 
 template <class Format>
@@ -54,7 +58,8 @@ inline constexpr PlaneForm kPlaneForm<FormatQ5K> = PlaneForm::kFactors;
 constexpr bool TwoPlanes(PlaneForm form) {
   return form == PlaneForm::kFactors || form == PlaneForm::kWide;
 }
-constexpr bool SignedPlanes(PlaneForm form) {
+// The first plane; the second is unsigned.
+constexpr bool SignedPlane(PlaneForm form) {
   return form == PlaneForm::kNegated || form == PlaneForm::kWide;
 }
 
@@ -66,35 +71,37 @@ constexpr std::size_t kTokensMax = 16;   // activation rows of a tile
 constexpr std::size_t kChunkRows = 256;  // activation rows that share the scratch
 constexpr std::size_t kBlockGroups = 4;  // groups of sixteen weight rows that share a step
 
-// Words of two 16-bit mins, and of sums, that a step has: sub-blocks of 32 take one sum each.
-template <class Format>
-inline constexpr std::size_t kMinPairs = !Format::kMins       ? 0
-                                         : Format::kSub == 32 ? 4
-                                                              : 8;
-
 // One step of sixteen weight rows. planes[p][i]: codes 4i..4i+3 of each row times plane p's factor.
 struct alignas(64) PlaneStep {
   std::uint8_t planes[2][64][64];
-  std::int16_t mins[8][2 * kLanes];
+};
+
+// What goes with it to the float end. mins[j]: the min of sub-block j of each row, twice, as bf16;
+// zero beyond the sub-blocks.
+struct alignas(64) PlaneHead {
+  std::uint32_t mins[16][kLanes];
   float d[kLanes];
   float m[kLanes];
 };
 
-// Sums of one tile by plane: [activation row][weight row].
+// Products of one tile: [activation row][weight row].
 struct alignas(64) TileProducts {
   std::int32_t of_plane[2][kTokensMax][kLanes];
+  float of_mins[kTokensMax][kLanes];
 };
 
-// What one step of an activation row brings to the end of its products.
-struct alignas(16) TokenStep {
-  std::int16_t sums[16];
-  float a;
+// The sums of a step's sub-blocks of one activation row as pairs of bf16, zero beyond them. A sum
+// is at most 32 * 127 = 4064: the multiple of 64 next to it and what is left of it, at most 32,
+// have 8 bits each. All products with a min, at most 63, and their sums are integers below 2^24.
+struct alignas(64) TokenMins {
+  std::uint32_t pairs[16];
 };
 
 struct alignas(64) AmxScratch {
   PlaneStep planes[2];
-  TileProducts products[2][2];
-  TokenStep tokens[kChunkRows];  // by tile and row of it, as y
+  PlaneHead heads[3];
+  TileProducts products[2];
+  TokenMins mins[kChunkRows];  // by tile and row of it, as y
   float y[kBlockGroups][kChunkRows][kLanes];
 };
 static_assert(sizeof(AmxScratch) <= kAmxScratchBytes);
@@ -103,25 +110,53 @@ static_assert(sizeof(AmxScratch) <= kAmxScratchBytes);
 
 constexpr __mmask64 kOddBytes = 0xAAAAAAAAAAAAAAAAU;
 
+// Whether codes of odd sub-blocks come times sixteen (LanePacker::Nibbles).
+template <class Format>
+inline constexpr bool kHighNibbles = false;
+template <>
+inline constexpr bool kHighNibbles<FormatQ4K> = true;
+
+// What the folder takes of Q6_K.
+struct ByteScales {
+  __m512i scales[4];
+};
+
 // Multiplies the scales of a step's sub-blocks into codes.
 template <class Format>
 class ScaleFolder {
  public:
   explicit ScaleFolder(const KHead& head) {
+    static_assert(kForm != PlaneForm::kFactors);
     for (std::size_t sub = 0; sub < kSubs; ++sub) {
       const __m512i scale = Load512(head.scales[sub * (Format::kSub / kSumValues)]);
       const __m512i words = PairOf(scale, scale);
-      if constexpr (kForm == PlaneForm::kFactors) {
-        StoreWords(factors_[0][sub], _mm512_srli_epi16(words, 3));
-        StoreWords(factors_[1][sub], _mm512_and_si512(words, _mm512_set1_epi16(7)));
-      } else if constexpr (kForm == PlaneForm::kWide) {
-        StoreWords(factors_[0][sub], _mm512_and_si512(words, _mm512_set1_epi16(0xFF)));
-        StoreWords(factors_[1][sub], _mm512_slli_epi16(words, 8));
-        StoreWords(factors_[2][sub],
-                   _mm512_mullo_epi16(words, _mm512_set1_epi16(kCodeOffset<Format>)));
+      if constexpr (kForm == PlaneForm::kWide) {
+        StoreWide(sub, _mm512_slli_epi16(words, 8));
       } else {
         StoreWords(factors_[0][sub], words);
       }
+    }
+  }
+
+  // Byte b of the lanes of scales[g] is of sub-block 4g + b.
+  explicit ScaleFolder(const ByteScales& head) {
+    static_assert(kForm == PlaneForm::kWide);
+    for (std::size_t sub = 0; sub < kSubs; ++sub) {
+      StoreWide(sub, _mm512_shuffle_epi8(head.scales[sub / 4], ByteToWords(sub % 4, true)));
+    }
+  }
+
+  explicit ScaleFolder(const SixBitHead& head) {
+    static_assert(kForm == PlaneForm::kFactors);
+    for (std::size_t sub = 0; sub < kSubs; ++sub) {
+      // s1 and s0 in bytes, shifted where the codes are.
+      const bool high = kHighNibbles<Format> && sub % 2 == 1;
+      const __m512i scales = head.scales[sub / 4];
+      const __m512i s1 = high ? BitsOf<-1>(scales, 0x70) : BitsOf<3>(scales, 0x07);
+      const __m512i s0 = high ? BitsOf<-4>(scales, 0x70) : BitsOf<0>(scales, 0x07);
+      const __m512i words = ByteToWords(sub % 4, high);
+      StoreWords(factors_[0][sub], _mm512_shuffle_epi8(s1, words));
+      StoreWords(factors_[1][sub], _mm512_shuffle_epi8(s0, words));
     }
   }
 
@@ -143,11 +178,18 @@ class ScaleFolder {
       const __m512i even = _mm512_sub_epi16(_mm512_maddubs_epi16(codes, first), excess);
       const __m512i odd =
           _mm512_sub_epi16(_mm512_maddubs_epi16(codes, Load512(factors_[1][sub])), excess);
-      // Bits 6..13 of each product are its h as a byte.
-      StoreWords(out->planes[0][i], _mm512_mask_blend_epi8(kOddBytes, _mm512_srli_epi16(even, 6),
-                                                           _mm512_slli_epi16(odd, 2)));
-      const __m512i low = _mm512_mask_blend_epi8(kOddBytes, even, _mm512_slli_epi16(odd, 8));
-      StoreWords(out->planes[1][i], _mm512_and_si512(low, _mm512_set1_epi8(63)));
+      // The upper and the lower bytes of both, in the order of the codes.
+      StoreWords(out->planes[0][i], _mm512_mask_shuffle_epi8(odd, ~kOddBytes, even, OtherByte()));
+      StoreWords(out->planes[1][i], _mm512_mask_shuffle_epi8(even, kOddBytes, odd, OtherByte()));
+    }
+  }
+
+  // The same of codes times sixteen, of a sub-block whose factors are times 2^12: a word of two
+  // bytes 16c times 2^12 f has c * f of both in its upper half.
+  void FoldHigh(std::size_t i, __m512i codes, PlaneStep* out) const {
+    const std::size_t sub = i / (Format::kSub / 4);
+    for (std::size_t plane = 0; plane < 2; ++plane) {
+      StoreWords(out->planes[plane][i], _mm512_mulhi_epu16(codes, Load512(factors_[plane][sub])));
     }
   }
 
@@ -155,6 +197,26 @@ class ScaleFolder {
   static constexpr PlaneForm kForm = kPlaneForm<Format>;
   static constexpr std::size_t kSubs = kStepValues / Format::kSub;
 
+  // From 2^8 times the scales of a sub-block, as words.
+  void StoreWide(std::size_t sub, __m512i high) {
+    constexpr unsigned kExcess = kCodeOffset<Format> == 32 ? 3 : 1;
+    static_assert(256 >> kExcess == kCodeOffset<Format>);
+    StoreWords(factors_[0][sub], _mm512_srli_epi16(high, 8));
+    StoreWords(factors_[1][sub], high);
+    StoreWords(factors_[2][sub], _mm512_srai_epi16(high, kExcess));
+  }
+  // Within words.
+  static __m512i OtherByte() {
+    return _mm512_broadcast_i32x4(
+        _mm_setr_epi8(1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+  }
+  // Moves byte b of every lane to the low, or high, bytes of both its words.
+  static __m512i ByteToWords(std::size_t b, bool high) {
+    const __m128i lanes = _mm_setr_epi8(0, -1, 0, -1, 4, -1, 4, -1, 8, -1, 8, -1, 12, -1, 12, -1);
+    const __m512i low =
+        _mm512_or_si512(_mm512_broadcast_i32x4(lanes), _mm512_set1_epi16(static_cast<short>(b)));
+    return high ? _mm512_or_si512(_mm512_slli_epi16(low, 8), _mm512_set1_epi16(0xFF)) : low;
+  }
   // Bytes times the word's factor where every product fits an unsigned byte: no carry passes from
   // the low byte to the high one.
   static __m512i TimesUnsigned(__m512i codes, __m512i factor) {
@@ -172,28 +234,68 @@ class ScaleFolder {
                                                                    : 1][kSubs][64];
 };
 
-// Step `step` of sixteen weight rows; asks for the same of the rows `ahead` bytes on.
+// Integers below 256 as bf16, in both halves of their lanes.
+__m512i TwiceBf16(__m512i integers) {
+  const __m512i bits = _mm512_castps_si512(_mm512_cvtepi32_ps(integers));
+  return _mm512_or_si512(bits, _mm512_srli_epi32(bits, 16));
+}
+
+// Takes step `step` of sixteen weight rows apart, a quarter after the other.
 template <class Format>
-void PackPlanes(const std::byte* const* w, std::size_t step, std::size_t ahead, PlaneStep* out) {
-  for (std::size_t row = 0; row < kLanes; ++row) {
-    PrefetchToL2(w[row] + step * Format::kBytes + ahead, Format::kBytes);
-  }
-  const LanePacker<Format> packer(w, step);
-  KHead head;
-  packer.Head(&head);
-  const ScaleFolder<Format> folder(head);
-  packer.Codes([&folder, out](std::size_t i, __m512i codes) { folder.Fold(i, codes, out); });
-  for (std::size_t p = 0; p < kMinPairs<Format>; ++p) {
-    if constexpr (Format::kSub == 32) {  // a pair of side has one min twice
-      StoreWords(out->mins[p], _mm512_mask_blend_epi16(0xAAAAAAAAU, Load512(head.side[2 * p]),
-                                                       Load512(head.side[2 * p + 1])));
+class PlanePacker {
+ public:
+  PlanePacker(const std::byte* const* w, std::size_t step, PlaneStep* out, PlaneHead* head)
+      : packer_(w, step), folder_(Head(packer_, head)), out_(out) {}
+
+  void Quarter(std::size_t quarter) {
+    const auto fold = [this](std::size_t i, __m512i codes) { folder_.Fold(i, codes, out_); };
+    if constexpr (kHighNibbles<Format>) {
+      packer_.Nibbles(quarter, fold,
+                      [this](std::size_t i, __m512i codes) { folder_.FoldHigh(i, codes, out_); });
     } else {
-      StoreWords(out->mins[p], Load512(head.side[p]));
+      packer_.Codes(quarter, fold);
     }
   }
-  _mm512_store_ps(out->d, _mm512_load_ps(head.d));
-  _mm512_store_ps(out->m, _mm512_load_ps(head.m));
-}
+
+ private:
+  static constexpr bool kSixBits = kPlaneForm<Format> == PlaneForm::kFactors;
+
+  // Writes `out`; what the folder takes.
+  static auto Head(const LanePacker<Format>& packer, PlaneHead* out) {
+    if constexpr (kSixBits) {
+      const SixBitHead head = packer.SixBits();
+      for (std::size_t sub = 0; sub < 8; ++sub) {
+        StoreWords(out->mins[sub], TwiceBf16(LaneBits(head.mins[sub / 4], 8 * (sub % 4), 0xFF)));
+      }
+      _mm512_store_ps(out->d, head.d);
+      _mm512_store_ps(out->m, head.m);
+      return head;
+    } else if constexpr (std::is_same_v<Format, FormatQ6K>) {
+      ByteScales head;
+      packer.ScaleBytes(head.scales);
+      _mm512_store_ps(out->d, packer.D());
+      return head;
+    } else {
+      KHead head;
+      packer.Head(&head);
+      if constexpr (Format::kMins) {
+        static_assert(Format::kSub == 16);
+        for (std::size_t p = 0; p < 8; ++p) {
+          const __m512i both = Load512(head.side[p]);
+          StoreWords(out->mins[2 * p], TwiceBf16(LaneBits(both, 0, 0xFF)));
+          StoreWords(out->mins[2 * p + 1], TwiceBf16(LaneBits(both, 16, 0xFF)));
+        }
+      }
+      _mm512_store_ps(out->d, _mm512_load_ps(head.d));
+      _mm512_store_ps(out->m, _mm512_load_ps(head.m));
+      return head;
+    }
+  }
+
+  LanePacker<Format> packer_;
+  ScaleFolder<Format> folder_;
+  PlaneStep* out_;
+};
 
 // ---- Activation rows.
 
@@ -216,20 +318,37 @@ struct TokenTiles {
   std::size_t row(std::size_t tile) const { return first + std::min(tile * height, rows - height); }
 };
 
-// Step `step` of all rows.
+// Integers as pairs of bf16 (TokenMins).
+__m512i SplitSums(__m512i sums) {
+  const __m512i high =
+      _mm512_and_si512(_mm512_add_epi32(sums, _mm512_set1_epi32(32)), _mm512_set1_epi32(-64));
+  const __m512i first = _mm512_castps_si512(_mm512_cvtepi32_ps(high));
+  const __m512i second = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_sub_epi32(sums, high)));
+  return _mm512_or_si512(first, _mm512_srli_epi32(second, 16));
+}
+
+// The sums of step `step` of all rows; where sub-blocks are of 32, the upper half of `out` is left
+// as it is.
 template <class Format>
-void ReadTokens(const TokenTiles& tokens, std::size_t step, TokenStep* out) {
+void ReadMins(const TokenTiles& tokens, std::size_t step, TokenMins* out) {
   const QuantisedRows& rows = tokens.args->quantised;
   for (std::size_t tile = 0; tile < tokens.count; ++tile) {
-    for (std::size_t i = 0; i < tokens.height; ++i, ++out) {
-      const std::size_t row = tokens.row(tile) + i;
-      out->a = rows.scales(row)[step];
-      const __m256i sums = LoadInt(rows.sums(row) + kStepValues / kSumValues * step);
-      if constexpr (kMinPairs<Format> == 4) {  // |sum of 32| <= 32 * 127
-        const __m256i of_32 = _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
-        _mm_store_si128(reinterpret_cast<__m128i*>(out->sums), _mm256_cvtepi32_epi16(of_32));
-      } else if constexpr (kMinPairs<Format> == 8) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out->sums), sums);
+    const std::int16_t* sums = rows.sums(tokens.row(tile)) + kStepValues / kSumValues * step;
+    const std::size_t stride = rows.row_bytes / 2;
+    for (std::size_t i = 0; i < tokens.height; ++i, sums += stride, ++out) {
+      if constexpr (Format::kSub == 16) {
+        StoreWords(out->pairs, SplitSums(_mm512_cvtepi16_epi32(LoadInt(sums))));
+      } else if (i + 1 < tokens.height) {  // two rows at once
+        const __m512i both =
+            _mm512_inserti64x4(_mm512_castsi256_si512(LoadInt(sums)), LoadInt(sums + stride), 1);
+        const __m512i pairs = SplitSums(_mm512_madd_epi16(both, _mm512_set1_epi16(1)));
+        _mm256_store_si256(reinterpret_cast<__m256i*>(out[0].pairs), _mm512_castsi512_si256(pairs));
+        _mm256_store_si256(reinterpret_cast<__m256i*>(out[1].pairs),
+                           _mm512_extracti64x4_epi64(pairs, 1));
+        ++i, sums += stride, ++out;
+      } else {
+        const __m256i of_32 = _mm256_madd_epi16(LoadInt(sums), _mm256_set1_epi16(1));
+        StoreWords(out->pairs, SplitSums(_mm512_zextsi256_si512(of_32)));
       }
     }
   }
@@ -237,54 +356,86 @@ void ReadTokens(const TokenTiles& tokens, std::size_t step, TokenStep* out) {
 
 // ---- Products.
 
-template <class Tiles, bool kSigned, int kC, int kA, int kB>
-void MultiplyTiles(Tiles* tiles) {
-  if constexpr (kSigned) {
-    tiles->template MultiplySigned<kC, kA, kB>();
-  } else {
-    tiles->template MultiplyUnsigned<kC, kA, kB>();
+// One or two tiles' products with one step of sixteen weight rows, a quarter after the other. Tile
+// registers: sums 0-3 (plane * 2 + tile), activations 4 and 5, planes 6 and 7.
+template <class Tiles, class Format, bool kPair>
+class TilePass {
+ public:
+  TilePass(Tiles* tiles, const TokenTiles& tokens, std::size_t step, std::size_t tile)
+      : tiles_(tiles),
+        a_{tokens.args->quantised.codes(tokens.row(tile)) + kStepValues * step,
+           tokens.args->quantised.codes(tokens.row(tile + (kPair ? 1 : 0))) + kStepValues * step},
+        stride_(tokens.args->quantised.row_bytes) {
+    tiles_->template Zero<0>();
+    tiles_->template Zero<1>();
+    tiles_->template Zero<2>();
+    tiles_->template Zero<3>();
   }
-}
 
-// Tile registers: sums 0-3 (plane * 2 + tile), activations 4 and 5, planes 6 and 7.
-template <class Tiles, PlaneForm kForm, bool kPair>
-void Multiply(Tiles* tiles, const PlaneStep& planes, const TokenTiles& tokens, std::size_t step,
-              std::size_t tile, TileProducts* out) {
-  constexpr bool kSigned = SignedPlanes(kForm);
-  const QuantisedRows& rows = tokens.args->quantised;
-  const std::int8_t* a0 = rows.codes(tokens.row(tile)) + kStepValues * step;
-  const std::int8_t* a1 = rows.codes(tokens.row(tile + (kPair ? 1 : 0))) + kStepValues * step;
-  tiles->template Zero<0>();
-  tiles->template Zero<1>();
-  tiles->template Zero<2>();
-  tiles->template Zero<3>();
-  for (std::size_t at = 0; at < 4; ++at) {  // 64 codes
-    tiles->template Load<4>(a0 + 64 * at, rows.row_bytes);
-    tiles->template Load<6>(planes.planes[0][16 * at], 64);
-    MultiplyTiles<Tiles, kSigned, 0, 4, 6>(tiles);
+  void Quarter(std::size_t quarter, const PlaneStep& planes) {  // 64 codes
+    tiles_->template Load<4>(a_[0] + 64 * quarter, stride_);
+    tiles_->template Load<6>(planes.planes[0][16 * quarter], 64);
+    Multiply<SignedPlane(kForm), 0, 4, 6>();
     if constexpr (kPair) {
-      tiles->template Load<5>(a1 + 64 * at, rows.row_bytes);
-      MultiplyTiles<Tiles, kSigned, 1, 5, 6>(tiles);
+      tiles_->template Load<5>(a_[1] + 64 * quarter, stride_);
+      Multiply<SignedPlane(kForm), 1, 5, 6>();
     }
     if constexpr (TwoPlanes(kForm)) {
-      tiles->template Load<7>(planes.planes[1][16 * at], 64);
-      MultiplyTiles<Tiles, kSigned, 2, 4, 7>(tiles);
+      tiles_->template Load<7>(planes.planes[1][16 * quarter], 64);
+      Multiply<false, 2, 4, 7>();
       if constexpr (kPair) {
-        MultiplyTiles<Tiles, kSigned, 3, 5, 7>(tiles);
+        Multiply<false, 3, 5, 7>();
       }
     }
   }
-  tiles->template Store<0>(out[0].of_plane[0]);
-  if constexpr (kPair) {
-    tiles->template Store<1>(out[1].of_plane[0]);
-  }
-  if constexpr (TwoPlanes(kForm)) {
-    tiles->template Store<2>(out[0].of_plane[1]);
+
+  // The products with the mins, between the stores of the others.
+  void End(const PlaneHead& head, const TokenMins* mins, std::size_t height, TileProducts* out) {
+    if constexpr (Format::kMins) {
+      tiles_->template Load<6>(head.mins, 64);
+      tiles_->template Load<4>(mins, 64);
+      tiles_->template Zero<5>();
+      tiles_->template MultiplyBf16<5, 4, 6>();
+    }
+    tiles_->template Store<0>(out[0].of_plane[0]);
+    if constexpr (Format::kMins && kPair) {
+      tiles_->template Load<4>(mins + height, 64);
+      tiles_->template Zero<0>();
+      tiles_->template MultiplyBf16<0, 4, 6>();
+    }
     if constexpr (kPair) {
-      tiles->template Store<3>(out[1].of_plane[1]);
+      tiles_->template Store<1>(out[1].of_plane[0]);
+    }
+    if constexpr (TwoPlanes(kForm)) {
+      tiles_->template Store<2>(out[0].of_plane[1]);
+      if constexpr (kPair) {
+        tiles_->template Store<3>(out[1].of_plane[1]);
+      }
+    }
+    if constexpr (Format::kMins) {
+      tiles_->template Store<5>(out[0].of_mins);
+      if constexpr (kPair) {
+        tiles_->template Store<0>(out[1].of_mins);
+      }
     }
   }
-}
+
+ private:
+  static constexpr PlaneForm kForm = kPlaneForm<Format>;
+
+  template <bool kSigned, int kC, int kA, int kB>
+  void Multiply() {
+    if constexpr (kSigned) {
+      tiles_->template MultiplySigned<kC, kA, kB>();
+    } else {
+      tiles_->template MultiplyUnsigned<kC, kA, kB>();
+    }
+  }
+
+  Tiles* tiles_;
+  const std::int8_t* a_[2];
+  std::size_t stride_;
+};
 
 template <PlaneForm kForm>
 __m512i WholeProduct(const TileProducts& products, std::size_t i) {
@@ -294,36 +445,31 @@ __m512i WholeProduct(const TileProducts& products, std::size_t i) {
   } else if constexpr (kForm == PlaneForm::kNegated) {
     return _mm512_sub_epi32(_mm512_setzero_si512(), first);
   } else {
-    return _mm512_add_epi32(_mm512_slli_epi32(first, kForm == PlaneForm::kFactors ? 3 : 6),
+    return _mm512_add_epi32(_mm512_slli_epi32(first, kForm == PlaneForm::kFactors ? 3 : 8),
                             Load512(products.of_plane[1][i]));
   }
 }
 
-// y += t of N5 for one tile of `height` rows; tokens and y by row of the tile.
-template <class Format>
-void Finish(const PlaneStep& planes, const TileProducts& products, const TokenStep* tokens,
-            std::size_t height, float (*y)[kLanes]) {
-  constexpr std::size_t kPairs = kMinPairs<Format>;
-  const __m512 d = _mm512_load_ps(planes.d);
-  const __m512 m = _mm512_load_ps(planes.m);
-  __m512i mins[kPairs + 1];
-  for (std::size_t p = 0; p < kPairs; ++p) {
-    mins[p] = Load512(planes.mins[p]);
-  }
-  for (std::size_t i = 0; i < height; ++i) {
+// y += t of N5, at the first step y = +0 + t, for rows [begin, end) of one tile; a: their scales,
+// `stride` bytes apart, and y by row of the tile.
+template <class Format, bool kFirst>
+void Finish(const PlaneHead& head, const TileProducts& products, const std::byte* a,
+            std::size_t stride, std::size_t begin, std::size_t end, float (*y)[kLanes]) {
+  const __m512 d = _mm512_load_ps(head.d);
+  const __m512 m = _mm512_load_ps(head.m);
+  for (std::size_t i = begin; i < end; ++i) {
     const __m512 product = _mm512_cvtepi32_ps(WholeProduct<kPlaneForm<Format>>(products, i));
     __m512 u;
     if constexpr (Format::kMins) {
-      __m512i sum = _mm512_setzero_si512();
-      for (std::size_t p = 0; p < kPairs; ++p) {
-        sum = _mm512_dpwssd_epi32(sum, mins[p], Everywhere(tokens[i].sums + 2 * p));
-      }
-      u = _mm512_fmadd_ps(d, product, _mm512_mul_ps(m, _mm512_cvtepi32_ps(sum)));
+      u = _mm512_fmadd_ps(d, product, _mm512_mul_ps(m, _mm512_load_ps(products.of_mins[i])));
     } else {
       u = _mm512_mul_ps(d, product);
     }
-    const __m512 t = _mm512_fmadd_ps(_mm512_set1_ps(tokens[i].a), u, _mm512_setzero_ps());
-    _mm512_store_ps(y[i], _mm512_add_ps(_mm512_load_ps(y[i]), t));
+    float scale = 0.0F;
+    std::memcpy(&scale, a + i * stride, 4);
+    const __m512 t = _mm512_fmadd_ps(_mm512_set1_ps(scale), u, _mm512_setzero_ps());
+    const __m512 before = kFirst ? _mm512_setzero_ps() : _mm512_load_ps(y[i]);
+    _mm512_store_ps(y[i], _mm512_add_ps(before, t));
   }
 }
 
@@ -340,67 +486,116 @@ class BlockWalk {
         n_(n),
         live_(live),
         groups_((live + kLanes - 1) / kLanes),
+        all_(tokens.args->weight.k / kStepValues * groups_),
         turns_(tokens.count / kTogether),
         scratch_(scratch) {
     const WeightRows& weight = tokens.args->weight;
     for (std::size_t i = 0; i < groups_ * kLanes; ++i) {  // past the end: the last row again
       w_[i] = weight.data + (n + std::min(i, live - 1)) * weight.row_bytes;
     }
-    ahead_ = groups_ * kLanes * weight.row_bytes;
+    ahead_ = w_[0] + groups_ * kLanes * weight.row_bytes;
   }
 
   // The work: for each step, for each group, for each one or two tiles.
   void Run() {
-    const std::size_t a_step = groups_ * turns_;
-    const std::size_t all = tokens_.args->weight.k / kStepValues * a_step;
-    for (std::size_t g = 0; g < groups_; ++g) {
-      std::fill_n(scratch_->y[g][0], tokens_.count * tokens_.height * kLanes, 0.0F);
+    Packer first = PackerOf(0);
+    for (std::size_t quarter = 0; quarter < 4; ++quarter) {
+      first.Quarter(quarter);
     }
-    Pack(0);
-    for (std::size_t work = 0; work < all; ++work) {
-      const std::size_t planes = work / turns_;
-      Multiply<Tiles, kPlaneForm<Format>, kPair>(tiles_, scratch_->planes[planes % 2], tokens_,
-                                                 planes / groups_, work % turns_ * kTogether,
-                                                 scratch_->products[work % 2]);
-      if (work > 0) {
-        FinishWork(work - 1);
+    Work last;
+    for (std::size_t planes = 0; planes < all_; ++planes) {
+      if (Format::kMins && planes % groups_ == 0) {
+        ReadMins<Format>(tokens_, planes / groups_, scratch_->mins);
       }
-      if (work % a_step == 0) {  // the last step is finished
-        ReadTokens<Format>(tokens_, planes / groups_, scratch_->tokens);
+      std::size_t turn = 0;
+      if (planes + 1 < all_) {
+        Packer next = PackerOf(planes + 1);
+        last = Products({planes, 0}, last, [this, &next](std::size_t quarter) {
+          Ask();
+          next.Quarter(quarter);
+        });
+        turn = 1;
       }
-      if ((work + 1) % turns_ == 0 && work + 1 < all) {  // the planes before these are finished
-        Pack(planes + 1);
+      for (; turn < turns_; ++turn) {
+        last = Products({planes, turn}, last, [](std::size_t) {});
       }
     }
-    FinishWork(all - 1);
+    for (std::size_t quarter = 0; quarter < 4; ++quarter) {
+      FinishQuarter(last, quarter);
+    }
     Store();
   }
 
  private:
+  using Packer = PlanePacker<Format>;
   static constexpr std::size_t kTogether = kPair ? 2 : 1;
+  static constexpr std::size_t kNone = ~std::size_t{0};
 
-  void Pack(std::size_t planes) {
-    PackPlanes<Format>(w_ + planes % groups_ * kLanes, planes / groups_, ahead_,
-                       &scratch_->planes[planes % 2]);
+  struct Work {
+    std::size_t planes = kNone;
+    std::size_t turn = 0;
+  };
+
+  // The products of `work`, beside `pack` and the float end of `last`.
+  template <class Pack>
+  Work Products(const Work& work, const Work& last, const Pack& pack) {
+    const std::size_t tile = work.turn * kTogether;
+    TilePass<Tiles, Format, kPair> pass(tiles_, tokens_, work.planes / groups_, tile);
+    for (std::size_t quarter = 0; quarter < 4; ++quarter) {
+      pass.Quarter(quarter, scratch_->planes[work.planes % 2]);
+      pack(quarter);
+      if (last.planes != kNone) {
+        FinishQuarter(last, quarter);
+      }
+    }
+    pass.End(scratch_->heads[work.planes % 3], scratch_->mins + tile * tokens_.height,
+             tokens_.height, scratch_->products);
+    return work;
   }
 
-  void FinishWork(std::size_t work) {
-    const std::size_t planes = work / turns_;
-    for (std::size_t i = 0; i < kTogether; ++i) {
-      const std::size_t first = (work % turns_ * kTogether + i) * tokens_.height;
-      Finish<Format>(scratch_->planes[planes % 2], scratch_->products[work % 2][i],
-                     scratch_->tokens + first, tokens_.height,
-                     scratch_->y[planes % groups_] + first);
+  Packer PackerOf(std::size_t planes) {
+    return Packer(w_ + planes % groups_ * kLanes, planes / groups_, &scratch_->planes[planes % 2],
+                  &scratch_->heads[planes % 3]);
+  }
+
+  void FinishQuarter(const Work& work, std::size_t quarter) {
+    // Of two tiles, a half of one.
+    const std::size_t of_tile = kPair ? quarter / 2 : 0;
+    const std::size_t parts = 4 / kTogether;
+    const std::size_t part = quarter % parts;
+    const std::size_t tile = work.turn * kTogether + of_tile;
+    const QuantisedRows& rows = tokens_.args->quantised;
+    const auto* a =
+        reinterpret_cast<const std::byte*>(rows.scales(tokens_.row(tile)) + work.planes / groups_);
+    const PlaneHead& head = scratch_->heads[work.planes % 3];
+    const TileProducts& products = scratch_->products[of_tile];
+    const std::size_t begin = tokens_.height * part / parts;
+    const std::size_t end = tokens_.height * (part + 1) / parts;
+    float(*y)[kLanes] = scratch_->y[work.planes % groups_] + tile * tokens_.height;
+    if (work.planes < groups_) {
+      Finish<Format, true>(head, products, a, rows.row_bytes, begin, end, y);
+    } else {
+      Finish<Format, false>(head, products, a, rows.row_bytes, begin, end, y);
     }
   }
 
+  // For a quarter's share of the block after this one: in the order of memory, so that the
+  // processor's own prefetch helps, and a few at a time, for a core has few requests in flight.
+  void Ask() {
+    constexpr std::size_t kShare = kLanes * Format::kBytes / 4;
+    PrefetchToL2(ahead_, kShare);
+    ahead_ += kShare;
+  }
+
   void Store() const {
-    for (std::size_t tile = 0; tile < tokens_.count; ++tile) {
-      for (std::size_t i = 0; i < tokens_.height; ++i) {
-        for (std::size_t g = 0; g < groups_; ++g) {
-          StoreLanes(*tokens_.args, tokens_.row(tile) + i, n_ + g * kLanes,
-                     std::min(kLanes, live_ - g * kLanes),
-                     _mm512_load_ps(scratch_->y[g][tile * tokens_.height + i]));
+    const LinearArgs& args = *tokens_.args;
+    for (std::size_t g = 0; g < groups_; ++g) {
+      const LaneEnd end(args, n_ + g * kLanes, std::min(kLanes, live_ - g * kLanes));
+      for (std::size_t tile = 0; tile < tokens_.count; ++tile) {
+        const float(*y)[kLanes] = scratch_->y[g] + tile * tokens_.height;
+        float* out = args.y + tokens_.row(tile) * args.y_stride + n_ + g * kLanes;
+        for (std::size_t i = 0; i < tokens_.height; ++i, out += args.y_stride) {
+          end.Store(out, _mm512_load_ps(y[i]));
         }
       }
     }
@@ -411,9 +606,10 @@ class BlockWalk {
   std::size_t n_;
   std::size_t live_;
   std::size_t groups_;
+  std::size_t all_;  // planes
   std::size_t turns_;
   AmxScratch* scratch_;
-  std::size_t ahead_ = 0;
+  const std::byte* ahead_ = nullptr;
   const std::byte* w_[kBlockGroups * kLanes];
 };
 
@@ -421,6 +617,12 @@ class BlockWalk {
 template <class Tiles, class Format>
 void TileRows(const LinearArgs& args, std::size_t n_begin, std::size_t n_end, std::byte* scratch) {
   auto* memory = reinterpret_cast<AmxScratch*>(scratch);
+  if constexpr (Format::kMins) {
+    for (PlaneHead& head : memory->heads) {
+      std::fill_n(head.mins[0], sizeof(head.mins) / 4, 0U);
+    }
+    std::memset(memory->mins, 0, std::min(args.rows + kTokensMax, kChunkRows) * sizeof(TokenMins));
+  }
   Tiles tiles;
   for (std::size_t first = 0; first < args.rows; first += kChunkRows) {
     const TokenTiles tokens(args, first);

@@ -45,6 +45,13 @@ struct alignas(64) SmallLanes {
 };
 static_assert(kGroups * sizeof(SmallLanes) <= kLanesStepBytes);
 
+// Four codes, or two sums, in every lane.
+__m512i Everywhere(const void* p) {
+  std::int32_t word = 0;
+  std::memcpy(&word, p, 4);
+  return _mm512_set1_epi32(word);
+}
+
 // ---- Formats of 256.
 
 template <class Format>
@@ -52,7 +59,10 @@ void PackK(const std::byte* const* w, std::size_t step, std::size_t /*count*/, v
   auto* out = static_cast<KLanes*>(tile);
   const LanePacker<Format> packer(w, step);
   packer.Head(out);
-  packer.Codes([out](std::size_t i, __m512i codes) { StoreWords(out->codes[i], codes); });
+  for (std::size_t quarter = 0; quarter < 4; ++quarter) {
+    packer.Codes(quarter,
+                 [out](std::size_t i, __m512i codes) { StoreWords(out->codes[i], codes); });
+  }
 }
 
 // How a tile meets activation rows. Step<groups, columns> gives t of N5 for step `step`, of which
@@ -253,9 +263,9 @@ void Columns(const LinearArgs& args, const typename Shape::Tile* tile, std::size
     }
   }
   for (std::size_t g = 0; g < kRowGroups; ++g) {
-    const std::size_t lanes = std::min(kLanes, live - g * kLanes);
+    const LaneEnd end(args, n + g * kLanes, std::min(kLanes, live - g * kLanes));
     for (std::size_t c = 0; c < kColumns; ++c) {
-      StoreLanes(args, r + c, n + g * kLanes, lanes, y[g * kColumns + c]);
+      end.Store(args.y + (r + c) * args.y_stride + n + g * kLanes, y[g * kColumns + c]);
     }
   }
 }

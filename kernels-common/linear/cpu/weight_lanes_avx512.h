@@ -30,29 +30,24 @@ struct alignas(64) KHead {
 
 __m512i Load512(const void* p) { return _mm512_load_si512(p); }
 
-// Four codes, or two sums, in every lane.
-__m512i Everywhere(const void* p) {
-  std::int32_t word = 0;
-  std::memcpy(&word, p, 4);
-  return _mm512_set1_epi32(word);
-}
+// Where the same bytes of sixteen rows lie. Pointers to each would not fit into registers.
+struct LaneBytes {
+  const std::byte* first;
+  std::size_t stride;  // bytes from one row to the next
+
+  const std::byte* row(std::size_t r) const { return first + r * stride; }
+};
 
 // Sixteen bytes of rows r, r + 4, r + 8 and r + 12.
-__m512i FourRows(const std::byte* const* rows, std::size_t r, std::size_t at) {
-  __m512i four = _mm512_castsi128_si512(LoadInt128(rows[r] + at));
-  four = _mm512_inserti32x4(four, LoadInt128(rows[r + 4] + at), 1);
-  four = _mm512_inserti32x4(four, LoadInt128(rows[r + 8] + at), 2);
-  return _mm512_inserti32x4(four, LoadInt128(rows[r + 12] + at), 3);
+inline __m512i FourRows(const LaneBytes& rows, std::size_t r) {
+  __m512i four = _mm512_castsi128_si512(LoadInt128(rows.row(r)));
+  four = _mm512_inserti32x4(four, LoadInt128(rows.row(r + 4)), 1);
+  four = _mm512_inserti32x4(four, LoadInt128(rows.row(r + 8)), 2);
+  return _mm512_inserti32x4(four, LoadInt128(rows.row(r + 12)), 3);
 }
 
-// out[i] = word i of the sixteen bytes at `at` of every row, i < 4. Rows r, r + 4, … share a
-// vector, and the transpose inside its quarters puts them in order: words are never moved between
-// quarters.
-void TransposeFour(const std::byte* const* rows, std::size_t at, __m512i* out) {
-  __m512i r[4];
-  for (std::size_t i = 0; i < 4; ++i) {
-    r[i] = FourRows(rows, i, at);
-  }
+// out[i] = word i of r[0 .. 3] in each quarter.
+inline void TransposeQuarters(const __m512i* r, __m512i* out) {
   const __m512i low_01 = _mm512_unpacklo_epi32(r[0], r[1]);
   const __m512i low_23 = _mm512_unpacklo_epi32(r[2], r[3]);
   const __m512i high_01 = _mm512_unpackhi_epi32(r[0], r[1]);
@@ -61,6 +56,35 @@ void TransposeFour(const std::byte* const* rows, std::size_t at, __m512i* out) {
   out[1] = _mm512_unpackhi_epi64(low_01, low_23);
   out[2] = _mm512_unpacklo_epi64(high_01, high_23);
   out[3] = _mm512_unpackhi_epi64(high_01, high_23);
+}
+
+// out[i] = word i of the sixteen bytes of every row, i < 4. Rows r, r + 4, … share a vector, and
+// the transpose inside its quarters puts them in order: words are never moved between quarters.
+// Inlined always: else the vectors go through memory.
+[[gnu::always_inline]] inline void TransposeFour(const LaneBytes& rows, __m512i* out) {
+  __m512i r[4];
+  for (std::size_t i = 0; i < 4; ++i) {
+    r[i] = FourRows(rows, i);
+  }
+  TransposeQuarters(r, out);
+}
+
+// The same of 32 bytes, i < 8: two rows share a vector, which takes fewer instructions a word but
+// more of the one unit that moves words between lanes.
+[[gnu::always_inline]] inline void TransposeEight(const LaneBytes& rows, __m512i* out) {
+  __m512i half[2][4];  // rows 8h .. 8h + 7: word c in the even quarters, word 4 + c in the odd ones
+  for (std::size_t h = 0; h < 2; ++h) {
+    __m512i r[4];
+    for (std::size_t i = 0; i < 4; ++i) {
+      r[i] = _mm512_inserti64x4(_mm512_castsi256_si512(LoadInt(rows.row(8 * h + i))),
+                                LoadInt(rows.row(8 * h + i + 4)), 1);
+    }
+    TransposeQuarters(r, half[h]);
+  }
+  for (std::size_t c = 0; c < 4; ++c) {
+    out[c] = _mm512_shuffle_i32x4(half[0][c], half[1][c], 0x88);
+    out[4 + c] = _mm512_shuffle_i32x4(half[0][c], half[1][c], 0xDD);
+  }
 }
 // The same of the 64 bytes that row(i) points to, i < 16.
 template <class Row>
@@ -90,17 +114,29 @@ void PrefetchToL2(const std::byte* at, std::size_t bytes) {
   }
 }
 
-// N5's end for the first `live` lanes of one vector.
-void StoreLanes(const LinearArgs& args, std::size_t r, std::size_t n, std::size_t live, __m512 y) {
-  const auto mask = static_cast<__mmask16>((1U << live) - 1U);
-  if (args.scale != nullptr) {
-    y = _mm512_mul_ps(y, _mm512_set1_ps(*args.scale));
+// N5's end for sixteen weight rows from n on, the first `live` of them.
+class LaneEnd {
+ public:
+  LaneEnd(const LinearArgs& args, std::size_t n, std::size_t live)
+      : mask_(static_cast<__mmask16>((1U << live) - 1U)),
+        scale_(args.scale),
+        bias_(args.bias == nullptr ? nullptr : args.bias + n) {}
+
+  void Store(float* out, __m512 y) const {
+    if (scale_ != nullptr) {
+      y = _mm512_mul_ps(y, _mm512_set1_ps(*scale_));
+    }
+    if (bias_ != nullptr) {
+      y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask_, bias_));
+    }
+    _mm512_mask_storeu_ps(out, mask_, y);
   }
-  if (args.bias != nullptr) {
-    y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, args.bias + n));
-  }
-  _mm512_mask_storeu_ps(args.y + r * args.y_stride + n, mask, y);
-}
+
+ private:
+  __mmask16 mask_;
+  const float* scale_;
+  const float* bias_;
+};
 
 }  // namespace
 }  // namespace bloomery::kernels::cpu

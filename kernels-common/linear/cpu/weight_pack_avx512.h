@@ -4,8 +4,9 @@
 // from files built for AVX-512 VNNI only.
 //
 // LanePacker<Format>(w, step): w holds the sixteen rows. Head(out) writes scales, side, d and m.
-// Codes(emit) calls emit(i, v) once for every i < 64, in any order: v has codes 4i..4i+3 of each
-// row as unsigned bytes; signed codes lie 128 above their value.
+// Codes(quarter, emit), for the quarters 0 to 3 in this order, calls emit(i, v) once for every
+// i < 64, in any order: v has codes 4i..4i+3 of each row as unsigned bytes; signed codes lie 128
+// above their value.
 #pragma once
 
 #include <immintrin.h>
@@ -67,8 +68,13 @@ class LanePacker {
   }
 
   template <class Emit>
-  void Codes(const Emit& emit) const {
-    TransposeRows(codes_, emit);
+  void Codes(std::size_t quarter, const Emit& emit) const {
+    __m512i words[16];
+    TransposeSixteen([this, quarter](std::size_t row) { return codes_[row] + 64 * quarter; },
+                     words);
+    for (std::size_t i = 0; i < 16; ++i) {
+      emit(16 * quarter + i, words[i]);
+    }
   }
 
  private:
@@ -80,25 +86,39 @@ class LanePacker {
 
 // ---- Blocks as they lie.
 
-// The sixteen rows' blocks of one step.
-struct LaneBlocks {
-  const std::byte* at[kLanes];
+// The sixteen rows' blocks of one step, copied where the rows do not follow one another: the last
+// row stands for those past the end.
+template <std::size_t kBytes>
+class LaneBlocks {
+ public:
+  LaneBlocks(const std::byte* const* w, std::size_t step)
+      : at_{w[0] + step * kBytes, static_cast<std::size_t>(w[1] - w[0])} {
+    if (w[kLanes - 1] == w[0] + (kLanes - 1) * at_.stride) {
+      return;
+    }
+    for (std::size_t row = 0; row < kLanes; ++row) {
+      std::memcpy(copy_[row], w[row] + step * kBytes, kBytes);
+    }
+    at_ = {copy_[0], kBytes};
+  }
+  LaneBlocks(const LaneBlocks&) = delete;
+  LaneBlocks& operator=(const LaneBlocks&) = delete;
 
-  LaneBlocks(const std::byte* const* w, std::size_t offset) {
-    for (std::size_t row = 0; row < kLanes; ++row) {
-      at[row] = w[row] + offset;
-    }
-  }
+  LaneBytes At(std::size_t offset) const { return {at_.first + offset, at_.stride}; }
   // out[j] = word j of the sixteen bytes at `offset`.
-  void Words(std::size_t offset, __m512i* out) const { TransposeFour(at, offset, out); }
-  // The one or two halfs at `offset`.
-  __m512i Halfs(std::size_t offset, std::size_t bytes) const {
-    alignas(64) std::uint32_t words[kLanes] = {};
-    for (std::size_t row = 0; row < kLanes; ++row) {
-      std::memcpy(&words[row], at[row] + offset, bytes);
-    }
-    return Load512(words);
+  [[gnu::always_inline]] void Words(std::size_t offset, __m512i* out) const {
+    TransposeFour(At(offset), out);
   }
+  // The last four bytes.
+  __m512i Last() const {
+    __m512i words[4];
+    Words(kBytes - 16, words);
+    return words[3];
+  }
+
+ private:
+  LaneBytes at_;
+  std::byte copy_[kLanes][kBytes];
 };
 
 // The halfs in the low and in the high words of the lanes.
@@ -136,82 +156,100 @@ __m512i NegativeTimes(__m512i pair) {
 }
 
 // Q4_K's and Q5_K's first sixteen bytes: d, dmin, and twelve bytes of scales and mins
-// (SixBitPairs).
-void SixBitHead(const LaneBlocks& blocks, KHead* out) {
-  __m512i words[4];
-  blocks.Words(0, words);
-  _mm512_store_ps(out->d, LowHalfs(words[0]));
-  _mm512_store_ps(out->m, Negative(HighHalfs(words[0])));
-  const __m512i scales[2] = {BitsOf<0>(words[1], 0x3F),
-                             _mm512_or_si512(BitsOf<0>(words[3], 0x0F), BitsOf<2>(words[1], 0x30))};
-  const __m512i mins[2] = {BitsOf<0>(words[2], 0x3F),
-                           _mm512_or_si512(BitsOf<4>(words[3], 0x0F), BitsOf<2>(words[2], 0x30))};
-  for (std::size_t sub = 0; sub < 8; ++sub) {
-    StoreWords(out->scales[2 * sub], LaneBits(scales[sub / 4], 8 * (sub % 4), 0xFF));
-    const __m512i min = LaneBits(mins[sub / 4], 8 * (sub % 4), 0xFF);
-    StoreWords(out->side[sub], PairOf(min, min));
+// (SixBitPairs). Byte b of the lanes of scales[g], and of mins[g], is of sub-block 4g + b.
+struct SixBitHead {
+  __m512 d;
+  __m512 m;
+  __m512i scales[2];
+  __m512i mins[2];
+
+  template <std::size_t kBytes>
+  explicit SixBitHead(const LaneBlocks<kBytes>& blocks) {
+    __m512i words[4];
+    blocks.Words(0, words);
+    d = LowHalfs(words[0]);
+    m = Negative(HighHalfs(words[0]));
+    scales[0] = BitsOf<0>(words[1], 0x3F);
+    scales[1] = _mm512_or_si512(BitsOf<0>(words[3], 0x0F), BitsOf<2>(words[1], 0x30));
+    mins[0] = BitsOf<0>(words[2], 0x3F);
+    mins[1] = _mm512_or_si512(BitsOf<4>(words[3], 0x0F), BitsOf<2>(words[2], 0x30));
   }
-}
+
+  void To(KHead* out) const {
+    _mm512_store_ps(out->d, d);
+    _mm512_store_ps(out->m, m);
+    for (std::size_t sub = 0; sub < 8; ++sub) {
+      StoreWords(out->scales[2 * sub], LaneBits(scales[sub / 4], 8 * (sub % 4), 0xFF));
+      const __m512i min = LaneBits(mins[sub / 4], 8 * (sub % 4), 0xFF);
+      StoreWords(out->side[sub], PairOf(min, min));
+    }
+  }
+};
 
 template <>
 class LanePacker<FormatQ4K> {
  public:
-  LanePacker(const std::byte* const* w, std::size_t step) : blocks_(w, step * FormatQ4K::kBytes) {}
-  void Head(KHead* out) const { SixBitHead(blocks_, out); }
+  LanePacker(const std::byte* const* w, std::size_t step) : blocks_(w, step) {}
+  void Head(KHead* out) const { SixBits().To(out); }
+  SixBitHead SixBits() const { return SixBitHead(blocks_); }
 
   template <class Emit>
-  void Codes(const Emit& emit) const {
-    for (std::size_t part = 0; part < 8; ++part) {  // sixteen bytes of sub-blocks 2g and 2g + 1
-      __m512i words[4];
-      blocks_.Words(16 + 16 * part, words);
-      const std::size_t first = 16 * (part / 2) + 4 * (part % 2);
-      for (std::size_t i = 0; i < 4; ++i) {
-        emit(first + i, BitsOf<0>(words[i], 15));
-        emit(first + 8 + i, BitsOf<4>(words[i], 15));
-      }
+  void Codes(std::size_t quarter, const Emit& emit) const {
+    Nibbles(quarter, emit,
+            [&emit](std::size_t i, __m512i codes) { emit(i, _mm512_srli_epi16(codes, 4)); });
+  }
+  // The same, with the codes of odd sub-blocks times sixteen, as they lie, to emit_high.
+  template <class Emit, class EmitHigh>
+  void Nibbles(std::size_t quarter, const Emit& emit, const EmitHigh& emit_high) const {
+    __m512i words[8];
+    TransposeEight(blocks_.At(16 + 32 * quarter), words);
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < 8; ++i) {
+      emit(16 * quarter + i, BitsOf<0>(words[i], 0x0F));
+      emit_high(16 * quarter + 8 + i, BitsOf<0>(words[i], 0xF0));
     }
   }
 
  private:
-  LaneBlocks blocks_;
+  LaneBlocks<FormatQ4K::kBytes> blocks_;
 };
 
 template <>
 class LanePacker<FormatQ5K> {
  public:
-  LanePacker(const std::byte* const* w, std::size_t step) : blocks_(w, step * FormatQ5K::kBytes) {}
-  void Head(KHead* out) const { SixBitHead(blocks_, out); }
+  LanePacker(const std::byte* const* w, std::size_t step) : blocks_(w, step) {}
+  void Head(KHead* out) const { SixBits().To(out); }
+  SixBitHead SixBits() const { return SixBitHead(blocks_); }
 
   template <class Emit>
-  void Codes(const Emit& emit) const {
-    for (std::size_t half = 0; half < 2; ++half) {  // of the bytes of each vector of 32 codes
-      __m512i high[4];                              // bit v of a byte is of vector v
+  void Codes(std::size_t quarter, const Emit& emit) const {  // sub-blocks 2q and 2q + 1
+    for (std::size_t half = 0; half < 2; ++half) {
+      __m512i words[4];
+      __m512i high[4];  // bit v of a byte is of sub-block v
+      blocks_.Words(48 + 32 * quarter + 16 * half, words);
       blocks_.Words(16 + 16 * half, high);
-      for (std::size_t g = 0; g < 4; ++g) {
-        __m512i words[4];
-        blocks_.Words(48 + 32 * g + 16 * half, words);
-        const std::size_t first = 16 * g + 4 * half;
-        for (std::size_t i = 0; i < 4; ++i) {
-          const __m512i two = _mm512_srli_epi16(high[i], static_cast<unsigned>(2 * g));
-          emit(first + i, _mm512_or_si512(BitsOf<0>(words[i], 15), BitsOf<-4>(two, 16)));
-          emit(first + 8 + i, _mm512_or_si512(BitsOf<4>(words[i], 15), BitsOf<-3>(two, 16)));
-        }
+      const std::size_t first = 16 * quarter + 4 * half;
+#pragma GCC unroll 4
+      for (std::size_t i = 0; i < 4; ++i) {
+        const __m512i two = _mm512_srli_epi16(high[i], static_cast<unsigned>(2 * quarter));
+        emit(first + i, _mm512_or_si512(BitsOf<0>(words[i], 15), BitsOf<-4>(two, 16)));
+        emit(first + 8 + i, _mm512_or_si512(BitsOf<4>(words[i], 15), BitsOf<-3>(two, 16)));
       }
     }
   }
 
  private:
-  LaneBlocks blocks_;
+  LaneBlocks<FormatQ5K::kBytes> blocks_;
 };
 
 template <>
 class LanePacker<FormatQ6K> {
  public:
-  LanePacker(const std::byte* const* w, std::size_t step) : blocks_(w, step * FormatQ6K::kBytes) {}
+  LanePacker(const std::byte* const* w, std::size_t step) : blocks_(w, step) {}
 
   void Head(KHead* out) const {
     __m512i words[4];
-    blocks_.Words(192, words);
+    ScaleBytes(words);
     for (std::size_t p = 0; p < 8; ++p) {
       const __m512i both = _mm512_slli_epi32(words[p / 2], p % 2 == 0 ? 16 : 0);
       const __m512i first = _mm512_srai_epi32(_mm512_slli_epi32(both, 8), 24);
@@ -220,39 +258,42 @@ class LanePacker<FormatQ6K> {
       StoreWords(out->scales[2 * p + 1], second);
       StoreWords(out->side[p], NegativeTimes<5>(PairOf(first, second)));
     }
-    _mm512_store_ps(out->d, LowHalfs(blocks_.Halfs(208, 2)));
+    _mm512_store_ps(out->d, D());
     _mm512_store_ps(out->m, _mm512_setzero_ps());
   }
 
+  // Byte b of the lanes of scales[g]: of sub-block 4g + b.
+  void ScaleBytes(__m512i* scales) const { blocks_.Words(192, scales); }
+  __m512 D() const { return HighHalfs(blocks_.Last()); }
+
   template <class Emit>
-  void Codes(const Emit& emit) const {
-    for (std::size_t part = 0; part < 4; ++part) {  // sixteen bytes of one half
-      const std::size_t half = part / 2;
-      const std::size_t at = 16 * (part % 2);
-      __m512i a[4];
-      __m512i b[4];
-      __m512i high[4];
-      blocks_.Words(64 * half + at, a);
-      blocks_.Words(64 * half + 32 + at, b);
-      blocks_.Words(128 + 32 * half + at, high);
-      const std::size_t first = 32 * half + 4 * (part % 2);
-      for (std::size_t i = 0; i < 4; ++i) {
-        emit(first + i, _mm512_or_si512(BitsOf<0>(a[i], 15), BitsOf<-4>(high[i], 0x30)));
-        emit(first + 8 + i, _mm512_or_si512(BitsOf<0>(b[i], 15), BitsOf<-2>(high[i], 0x30)));
-        emit(first + 16 + i, _mm512_or_si512(BitsOf<4>(a[i], 15), BitsOf<0>(high[i], 0x30)));
-        emit(first + 24 + i, _mm512_or_si512(BitsOf<4>(b[i], 15), BitsOf<2>(high[i], 0x30)));
-      }
+  void Codes(std::size_t quarter, const Emit& emit) const {  // sixteen bytes of one half
+    const std::size_t half = quarter / 2;
+    const std::size_t at = 16 * (quarter % 2);
+    __m512i a[4];
+    __m512i b[4];
+    __m512i high[4];
+    blocks_.Words(64 * half + at, a);
+    blocks_.Words(64 * half + 32 + at, b);
+    blocks_.Words(128 + 32 * half + at, high);
+    const std::size_t first = 32 * half + 4 * (quarter % 2);
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < 4; ++i) {
+      emit(first + i, _mm512_or_si512(BitsOf<0>(a[i], 15), BitsOf<-4>(high[i], 0x30)));
+      emit(first + 8 + i, _mm512_or_si512(BitsOf<0>(b[i], 15), BitsOf<-2>(high[i], 0x30)));
+      emit(first + 16 + i, _mm512_or_si512(BitsOf<4>(a[i], 15), BitsOf<0>(high[i], 0x30)));
+      emit(first + 24 + i, _mm512_or_si512(BitsOf<4>(b[i], 15), BitsOf<2>(high[i], 0x30)));
     }
   }
 
  private:
-  LaneBlocks blocks_;
+  LaneBlocks<FormatQ6K::kBytes> blocks_;
 };
 
 template <>
 class LanePacker<FormatQ2K> {
  public:
-  LanePacker(const std::byte* const* w, std::size_t step) : blocks_(w, step * FormatQ2K::kBytes) {}
+  LanePacker(const std::byte* const* w, std::size_t step) : blocks_(w, step) {}
 
   void Head(KHead* out) const {
     __m512i words[4];
@@ -263,35 +304,33 @@ class LanePacker<FormatQ2K> {
       StoreWords(out->scales[2 * p + 1], LaneBits(both, 8, 15));
       StoreWords(out->side[p], PairOf(LaneBits(both, 4, 15), LaneBits(both, 12, 15)));
     }
-    const __m512i halfs = blocks_.Halfs(80, 4);
+    const __m512i halfs = blocks_.Last();
     _mm512_store_ps(out->d, LowHalfs(halfs));
     _mm512_store_ps(out->m, Negative(HighHalfs(halfs)));
   }
 
   template <class Emit>
-  void Codes(const Emit& emit) const {
-    for (std::size_t part = 0; part < 4; ++part) {
-      __m512i words[4];
-      blocks_.Words(16 + 16 * part, words);
-      const std::size_t first = 32 * (part / 2) + 4 * (part % 2);
-      for (std::size_t i = 0; i < 4; ++i) {
-        emit(first + i, BitsOf<0>(words[i], 3));
-        emit(first + 8 + i, BitsOf<2>(words[i], 3));
-        emit(first + 16 + i, BitsOf<4>(words[i], 3));
-        emit(first + 24 + i, BitsOf<6>(words[i], 3));
-      }
+  void Codes(std::size_t quarter, const Emit& emit) const {  // sixteen bytes of one half
+    __m512i words[4];
+    blocks_.Words(16 + 16 * quarter, words);
+    const std::size_t first = 32 * (quarter / 2) + 4 * (quarter % 2);
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < 4; ++i) {
+      emit(first + i, BitsOf<0>(words[i], 3));
+      emit(first + 8 + i, BitsOf<2>(words[i], 3));
+      emit(first + 16 + i, BitsOf<4>(words[i], 3));
+      emit(first + 24 + i, BitsOf<6>(words[i], 3));
     }
   }
 
  private:
-  LaneBlocks blocks_;
+  LaneBlocks<FormatQ2K::kBytes> blocks_;
 };
 
 template <>
 class LanePacker<FormatIq4Xs> {
  public:
-  LanePacker(const std::byte* const* w, std::size_t step)
-      : blocks_(w, step * FormatIq4Xs::kBytes) {}
+  LanePacker(const std::byte* const* w, std::size_t step) : blocks_(w, step) {}
 
   void Head(KHead* out) const {
     __m512i words[4];
@@ -308,12 +347,13 @@ class LanePacker<FormatIq4Xs> {
   }
 
   template <class Emit>
-  void Codes(const Emit& emit) const {
+  void Codes(std::size_t quarter, const Emit& emit) const {
     const __m512i table = _mm512_xor_si512(_mm512_broadcast_i32x4(LoadInt128(kIq4Values.data())),
                                            _mm512_set1_epi8(static_cast<char>(0x80)));
-    for (std::size_t sub = 0; sub < 8; ++sub) {
+    for (std::size_t sub = 2 * quarter; sub < 2 * quarter + 2; ++sub) {
       __m512i words[4];
       blocks_.Words(8 + 16 * sub, words);
+#pragma GCC unroll 4
       for (std::size_t i = 0; i < 4; ++i) {
         emit(8 * sub + i, _mm512_shuffle_epi8(table, BitsOf<0>(words[i], 15)));
         emit(8 * sub + 4 + i, _mm512_shuffle_epi8(table, BitsOf<4>(words[i], 15)));
@@ -322,7 +362,7 @@ class LanePacker<FormatIq4Xs> {
   }
 
  private:
-  LaneBlocks blocks_;
+  LaneBlocks<FormatIq4Xs::kBytes> blocks_;
 };
 
 }  // namespace

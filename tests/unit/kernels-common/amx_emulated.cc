@@ -1,5 +1,7 @@
 #include "tests/unit/kernels-common/amx_emulated.h"
 
+#include <bit>
+
 #include "kernels-common/linear/cpu/amx_impl.h"
 
 namespace bloomery::kernels::testing {
@@ -26,9 +28,9 @@ class PlainTiles {
     }
   }
   template <int kTile>
-  void Store(std::int32_t (*at)[cpu::kLanes]) {
+  void Store(void* at) {
     for (std::size_t row = 0; row < rows_[kTile]; ++row) {
-      std::memcpy(at[row], tiles_[kTile][row], 64);
+      std::memcpy(static_cast<std::uint8_t*>(at) + 64 * row, tiles_[kTile][row], 64);
     }
   }
   template <int kC, int kA, int kB>
@@ -39,8 +41,28 @@ class PlainTiles {
   void MultiplyUnsigned() {
     Multiply<kC, kA, kB, std::uint8_t>();
   }
+  // C[m][n] += A[m][2k .. 2k+1] . B[k][2n .. 2n+1]
+  template <int kC, int kA, int kB>
+  void MultiplyBf16() {
+    for (std::size_t m = 0; m < rows_[kC]; ++m) {
+      for (std::size_t n = 0; n < 16; ++n) {
+        float sum = 0.0F;
+        std::memcpy(&sum, &tiles_[kC][m][4 * n], 4);
+        for (std::size_t k = 0; k < 2 * rows_[kB]; ++k) {
+          sum += Bf16(&tiles_[kA][m][2 * k]) * Bf16(&tiles_[kB][k / 2][4 * n + 2 * (k % 2)]);
+        }
+        std::memcpy(&tiles_[kC][m][4 * n], &sum, 4);
+      }
+    }
+  }
 
  private:
+  static float Bf16(const std::uint8_t* at) {
+    std::uint32_t bits = 0;
+    std::memcpy(reinterpret_cast<std::uint8_t*>(&bits) + 2, at, 2);
+    return std::bit_cast<float>(bits);
+  }
+
   // C[m][n] += A[m][4k .. 4k+3] . B[k][4n .. 4n+3]
   template <int kC, int kA, int kB, class OfB>
   void Multiply() {

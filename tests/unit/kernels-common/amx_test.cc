@@ -53,8 +53,9 @@ TEST(AmxLinear, EmulatedTilesGiveTheBitsOfTheReferenceForEveryShape) {
   EXPECT_EQ(kernels, 13U);
 }
 
-// Every scale and every code of Q6_K at the ends of their ranges, and activations at theirs: the
-// planes must hold -32 * -128 = 4096 and the sums 256 * 4096 * 127.
+// Every scale, min and code at the ends of their ranges, and activations at theirs: the planes of
+// Q6_K must hold -32 * -128 = 4096 and the sums 256 * 4096 * 127, the parts of a sum of mins 32 *
+// 127.
 TEST(AmxLinear, PlanesHoldTheWorstProducts) {
   if (!CanRun()) GTEST_SKIP() << "this machine has no AVX-512 VNNI";
   struct Worst {
@@ -64,14 +65,18 @@ TEST(AmxLinear, PlanesHoldTheWorstProducts) {
     std::size_t scales, bytes;  // where other bytes lie
     std::uint8_t scale_fill;
     std::size_t d;
-    double product;  // of a code and its scale
+    double product;  // of a code and its scale, or less a min
+    bool min = false;
   };
   const Worst cases[] = {
       {"Q2_K", 10, 0xFF, 0, 16, 0x0F, 80, 3.0 * 15},
+      {"Q2_K min", 10, 0xFF, 0, 16, 0xF0, 80, -15.0, true},
       {"Q3_K", 11, 0x00, 96, 12, 0x00, 108, 4.0 * 32},
       {"Q3_K other sign", 11, 0x00, 96, 12, 0xFF, 108, -4.0 * 31},
       {"Q4_K", 12, 0xFF, 4, 12, 0xFF, 0, 15.0 * 63},
+      {"Q4_K min", 12, 0xFF, 4, 12, 0xFF, 0, -63.0, true},
       {"Q5_K", 13, 0xFF, 4, 12, 0xFF, 0, 31.0 * 63},
+      {"Q5_K min", 13, 0xFF, 4, 12, 0xFF, 0, -63.0, true},
       {"Q6_K low low", 14, 0x00, 192, 16, 0x80, 208, 32.0 * 128},
       {"Q6_K low high", 14, 0x00, 192, 16, 0x7F, 208, -32.0 * 127},
       {"Q6_K high low", 14, 0xFF, 192, 16, 0x80, 208, -31.0 * 128},
@@ -86,9 +91,9 @@ TEST(AmxLinear, PlanesHoldTheWorstProducts) {
       std::byte* block = any.weights.data() + at;
       std::fill_n(block, format.block_bytes, static_cast<std::byte>(worst.fill));
       std::fill_n(block + worst.scales, worst.bytes, static_cast<std::byte>(worst.scale_fill));
-      PutHalf(block + worst.d, 1.0F);
+      PutHalf(block + worst.d, worst.min ? 0.0F : 1.0F);
       if (worst.type == 10 || worst.type == 12 || worst.type == 13) {
-        PutHalf(block + worst.d + 2, 0.0F);  // dmin
+        PutHalf(block + worst.d + 2, worst.min ? 1.0F : 0.0F);  // dmin
       }
     }
     for (const float x : {127.0F, -127.0F}) {
