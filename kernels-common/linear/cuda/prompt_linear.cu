@@ -11,7 +11,7 @@ namespace {
 
 struct Entry {
   int type;
-  PromptKernelPointer kernel;
+  PromptKernelPointer kernels[2];  // units of at most 32 columns, and of at most 64
 };
 
 constexpr int kF16 = 1;
@@ -19,18 +19,18 @@ constexpr int kBf16 = 30;
 
 template <int... types>
 constexpr std::array<Entry, sizeof...(types) + 2> Entries() {
-  return {{{types, PromptKernel<types>}...,
-           {kF16, FloatPromptKernel<true>},
-           {kBf16, FloatPromptKernel<false>}}};
+  return {{{types, {PromptKernel<types, 4>, PromptKernel<types, 8>}}...,
+           {kF16, {FloatPromptKernel<true>, FloatPromptKernel<true>}},
+           {kBf16, {FloatPromptKernel<false>, FloatPromptKernel<false>}}}};
 }
 
-PromptKernelPointer FindKernel(int ggml_type) {
+PromptKernelPointer FindKernel(int ggml_type, std::int32_t columns) {
   static constexpr auto kEntries =
       Entries<kQ4_0, kQ8_0, kQ2K, kQ3K, kQ4K, kQ5K, kQ6K, kIq2Xxs, kIq2Xs, kIq3Xxs, kIq4Nl, kIq3S,
               kIq4Xs, kMxfp4, kNvfp4>();
   for (const Entry& entry : kEntries) {
     if (entry.type == ggml_type) {
-      return entry.kernel;
+      return entry.kernels[columns > 32 ? 1 : 0];
     }
   }
   return nullptr;
@@ -57,19 +57,21 @@ std::int32_t Blocks(std::size_t n, int block_rows) {
                                    static_cast<std::size_t>(block_rows));
 }
 
-// Columns of a block: what ends first, two blocks living on a multiprocessor at a time. A block of
-// fewer columns costs more for each (its weights are unpacked for fewer).
+// Columns of a block: what ends first. A wave is all the blocks that live at a time; blocks of
+// fewer columns cost more for each (their weights are unpacked for fewer), but the last wave is
+// emptier.
 std::int32_t DenseColumns(const Launch& launch, std::int32_t weight_blocks, std::int32_t rows) {
   constexpr struct {
     std::int32_t columns;
-    std::int32_t cost;
-  } kChoices[] = {{64, 100}, {32, 58}, {16, 38}};
-  const std::int64_t slots = 2 * std::max(launch.multiprocessors, 1);
+    std::int32_t blocks;  // on a multiprocessor
+    std::int32_t cost;    // of a wave
+  } kChoices[] = {{64, 2, 100}, {32, 3, 75}, {16, 3, 45}};
   std::int32_t best = 64;
   std::int64_t least = INT64_MAX;
   for (const auto& choice : kChoices) {
     const std::int64_t blocks =
         static_cast<std::int64_t>(weight_blocks) * ((rows + choice.columns - 1) / choice.columns);
+    const std::int64_t slots = choice.blocks * std::max(launch.multiprocessors, 1);
     const std::int64_t cost = (blocks + slots - 1) / slots * choice.cost;
     if (cost < least) {
       least = cost;
@@ -81,10 +83,6 @@ std::int32_t DenseColumns(const Launch& launch, std::int32_t weight_blocks, std:
 
 // All the matrices of one format of a dense call.
 cudaError_t LaunchDense(const Launch& launch, const PromptLinearArgs& args, int ggml_type) {
-  const PromptKernelPointer kernel = FindKernel(ggml_type);
-  if (kernel == nullptr) {
-    return cudaErrorInvalidValue;
-  }
   PromptParameters p = {};
   std::int32_t blocks = 0;
   for (std::int32_t i = 0; i < args.count; ++i) {
@@ -111,6 +109,10 @@ cudaError_t LaunchDense(const Launch& launch, const PromptLinearArgs& args, int 
   }
   p.rows = args.rows;
   p.columns = DenseColumns(launch, blocks, args.rows.max);
+  const PromptKernelPointer kernel = FindKernel(ggml_type, p.columns);
+  if (kernel == nullptr) {
+    return cudaErrorInvalidValue;
+  }
   const dim3 grid(static_cast<unsigned>(blocks),
                   static_cast<unsigned>((args.rows.max + p.columns - 1) / p.columns));
   return Start(launch, grid, dim3(kPromptThreads), 0, kernel, p);
@@ -119,8 +121,8 @@ cudaError_t LaunchDense(const Launch& launch, const PromptLinearArgs& args, int 
 cudaError_t LaunchGrouped(const Launch& launch, const CardWeight& weight, const PromptJob& job,
                           int block_rows, const PromptRows& input, const PickGroups& groups,
                           const std::int32_t* place_rows, std::int32_t tiles_max) {
-  const PromptKernelPointer kernel = FindKernel(weight.format->ggml_type);
-  if (kernel == nullptr || !Fits(weight, input)) {
+  const PromptKernelPointer kernel = FindKernel(weight.format->ggml_type, groups.tile_places);
+  if (kernel == nullptr || groups.tile_places > kPromptColumns || !Fits(weight, input)) {
     return cudaErrorInvalidValue;
   }
   if (tiles_max == 0) {
@@ -144,7 +146,7 @@ cudaError_t LaunchGrouped(const Launch& launch, const CardWeight& weight, const 
 
 }  // namespace
 
-bool HasPromptLinear(int ggml_type) { return FindKernel(ggml_type) != nullptr; }
+bool HasPromptLinear(int ggml_type) { return FindKernel(ggml_type, kPromptColumns) != nullptr; }
 
 cudaError_t PreparePromptLinear() { return cudaSuccess; }
 

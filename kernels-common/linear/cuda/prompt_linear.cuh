@@ -22,32 +22,33 @@
 
 namespace bloomery::kernels::cuda {
 
-// What a step of 256 values needs of the block's columns.
-template <class Tile>
+// What a step of 256 values needs of the block's columns, at most 8 kMax.
+template <class Tile, int kMax>
 struct PromptStage {
+  static constexpr int kColumns = 8 * kMax;
   static constexpr bool kMins = Tile::kForm == BlockForm::kScaleMin;
   // A warp reads 8 bytes (spans of 32) or 4 (of 16) from each of 8 columns at once: these strides
   // put them into different banks.
   static constexpr int kCodeStride = Tile::kSpan == 32 ? 288 : 272;
   // Scales of a column: one, or eight and a gap for the banks' sake.
   static constexpr int kScales = Tile::kGroup == 256 ? 1 : 12;
-  alignas(16) std::byte codes[kPromptColumns * kCodeStride];
-  alignas(16) float scales[kPromptColumns * kScales];
-  alignas(16) std::int16_t sums[kMins ? kPromptColumns * 16 : 8];
+  alignas(16) std::byte codes[kColumns * kCodeStride];
+  alignas(16) float scales[kColumns * kScales];
+  alignas(16) std::int16_t sums[kMins ? kColumns * 16 : 8];
 };
 
 // Starts the copies of step g for the columns whose rows begin at rows[]. kN: columns / 8.
-template <class Tile, int kN>
+template <class Tile, int kN, class Stage>
 __device__ __forceinline__ void CopyPromptStage(const QuantisedView& x,
                                                 const std::byte* const* rows, std::int32_t g,
-                                                PromptStage<Tile>& stage) {
+                                                Stage& stage) {
   const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int i = 0; i < kN; ++i) {
     const int column = thread / 16 + 8 * i;
     const std::int32_t k = 256 * g + 16 * (thread % 16);
-    CopyAsync<16>(stage.codes + column * PromptStage<Tile>::kCodeStride + 16 * (thread % 16),
-                  rows[column] + k, k < x.k ? 16 : 0);
+    CopyAsync<16>(stage.codes + column * Stage::kCodeStride + 16 * (thread % 16), rows[column] + k,
+                  k < x.k ? 16 : 0);
   }
   const int column = thread / 2;  // halves of what is 32 bytes a column
   const int half = thread % 2;
@@ -57,10 +58,10 @@ __device__ __forceinline__ void CopyPromptStage(const QuantisedView& x,
     }
   } else if (thread < 16 * kN) {
     const std::int32_t left = x.k / 32 - 8 * g - 4 * half;  // scales that exist
-    CopyAsync<16>(stage.scales + column * PromptStage<Tile>::kScales + 4 * half,
+    CopyAsync<16>(stage.scales + column * Stage::kScales + 4 * half,
                   rows[column] + x.scales_offset + 32 * g + 16 * half, 4 * min(max(left, 0), 4));
   }
-  if constexpr (PromptStage<Tile>::kMins) {
+  if constexpr (Stage::kMins) {
     if (thread < 16 * kN) {
       CopyAsync<16>(stage.sums + column * 16 + 8 * half,
                     rows[column] + x.sums_offset + 32 * g + 16 * half);
@@ -107,18 +108,17 @@ __device__ __forceinline__ void SubBlockProducts(const PromptCodes<Tile>& codes,
 }
 
 // Where lane (g, q) reads the codes of the columns from 8n: column g, byte q * span / 4.
-template <class Tile>
-__device__ __forceinline__ const std::byte* LaneCodes(const PromptStage<Tile>& stage, int n) {
+template <class Tile, class Stage>
+__device__ __forceinline__ const std::byte* LaneCodes(const Stage& stage, int n) {
   const int lane = static_cast<int>(threadIdx.x % 32);
-  return stage.codes + (8 * n + lane / 4) * PromptStage<Tile>::kCodeStride +
-         lane % 4 * (Tile::kSpan / 4);
+  return stage.codes + (8 * n + lane / 4) * Stage::kCodeStride + lane % 4 * (Tile::kSpan / 4);
 }
 
 // S of N3 as floats for the columns from 8n: mins times the sums of 16 codes, whose low six bits
 // and the rest go through the tensor cores as bytes.
-template <class Tile>
-__device__ __forceinline__ void MinSums(const std::uint32_t (&mins)[2][2],
-                                        const PromptStage<Tile>& stage, int n, float (&s)[2][4]) {
+template <class Stage>
+__device__ __forceinline__ void MinSums(const std::uint32_t (&mins)[2][2], const Stage& stage,
+                                        int n, float (&s)[2][4]) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const uint2 sums = *reinterpret_cast<const uint2*>(
       reinterpret_cast<const std::byte*>(stage.sums) + (8 * n + lane / 4) * 32 + lane % 4 * 8);
@@ -139,9 +139,9 @@ __device__ __forceinline__ void MinSums(const std::uint32_t (&mins)[2][2],
 
 // One step of a format whose activation groups have 256 values: y += a * u. `ahead` starts the
 // loads of the next step's weights, where most of this one's are used up.
-template <class Tile, int kN, class Ahead>
+template <class Tile, int kN, class Stage, class Ahead>
 __device__ __forceinline__ void PromptStep256(const typename Tile::Raw (&raw)[2],
-                                              const PromptStage<Tile>& stage, float (&y)[2][kN][4],
+                                              const Stage& stage, float (&y)[2][kN][4],
                                               Ahead&& ahead) {
   constexpr int kSubBlocks = 256 / Tile::kSpan;
   const int q = static_cast<int>(threadIdx.x % 4);
@@ -162,7 +162,7 @@ __device__ __forceinline__ void PromptStep256(const typename Tile::Raw (&raw)[2]
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
       int c[2][4];
-      SubBlockProducts<Tile>(codes, LaneCodes(stage, n), s, 0, c);
+      SubBlockProducts<Tile>(codes, LaneCodes<Tile>(stage, n), s, 0, c);
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
 #pragma unroll
@@ -181,7 +181,7 @@ __device__ __forceinline__ void PromptStep256(const typename Tile::Raw (&raw)[2]
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       d[m][half] = Tile::D(raw[m], half);
-      if constexpr (PromptStage<Tile>::kMins) {
+      if constexpr (Stage::kMins) {
         min_scale[m][half] = Tile::M(raw[m], half);
         mins[m][half] = Tile::Mins(raw[m], half, q);
       }
@@ -191,8 +191,8 @@ __device__ __forceinline__ void PromptStep256(const typename Tile::Raw (&raw)[2]
   for (int n = 0; n < kN; ++n) {
     const float2 a = *reinterpret_cast<const float2*>(stage.scales + 8 * n + 2 * q);
     float s[2][4];
-    if constexpr (PromptStage<Tile>::kMins) {
-      MinSums<Tile>(mins, stage, n, s);
+    if constexpr (Stage::kMins) {
+      MinSums(mins, stage, n, s);
     }
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
@@ -200,7 +200,7 @@ __device__ __forceinline__ void PromptStep256(const typename Tile::Raw (&raw)[2]
       for (int i = 0; i < 4; ++i) {
         const float product = static_cast<float>(sum[m][n][i]);
         float u;
-        if constexpr (PromptStage<Tile>::kMins) {
+        if constexpr (Stage::kMins) {
           u = ExactFma(d[m][i / 2], product, min_scale[m][i / 2] * s[m][i]);
         } else {
           u = d[m][i / 2] * product;
@@ -215,16 +215,17 @@ __device__ __forceinline__ void PromptStep256(const typename Tile::Raw (&raw)[2]
 
 // One step of a format whose activation groups have 32 values: eight groups to t, then y += t.
 // Their integers stay below 2^22 (Q8_0: 520 K).
-template <class Tile, int kN, class Ahead>
-__device__ __forceinline__ void PromptStep32(const typename Tile::Raw (&raw)[2],
-                                             const PromptStage<Tile>& stage, float (&y)[2][kN][4],
-                                             Ahead&& ahead) {
+template <class Tile, int kN, class Stage, class Ahead>
+__device__ __forceinline__ void PromptStep32(const typename Tile::Raw (&raw)[2], const Stage& stage,
+                                             float (&y)[2][kN][4], Ahead&& ahead) {
   constexpr bool kPairs = Tile::kForm == BlockForm::kPairScales;
+  // Where registers for the next step's weights come free: Q8_0 keeps twice the others' bytes.
+  constexpr int kAhead = sizeof(typename Tile::Raw) > 128 ? 8 : 6;
   const int q = static_cast<int>(threadIdx.x % 4);
   float t[2][kN][4] = {};
 #pragma unroll
   for (int block = 0; block < 8; ++block) {
-    if (block == 6) {
+    if (block == kAhead) {
       ahead();
     }
     PromptCodes<Tile> codes[kPairs ? 2 : 1];
@@ -241,14 +242,15 @@ __device__ __forceinline__ void PromptStep32(const typename Tile::Raw (&raw)[2],
     }
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
-      const float* scales = stage.scales + (8 * n + 2 * q) * PromptStage<Tile>::kScales + block;
-      const float a[2] = {scales[0], scales[PromptStage<Tile>::kScales]};
+      const float* scales = stage.scales + (8 * n + 2 * q) * Stage::kScales + block;
+      const float a[2] = {scales[0], scales[Stage::kScales]};
       int c[2][4];
       [[maybe_unused]] int second[2][4];
-      SubBlockProducts<Tile>(codes[0], LaneCodes(stage, n), kPairs ? 2 * block : block, kMagicBits,
-                             c);
+      SubBlockProducts<Tile>(codes[0], LaneCodes<Tile>(stage, n), kPairs ? 2 * block : block,
+                             kMagicBits, c);
       if constexpr (kPairs) {
-        SubBlockProducts<Tile>(codes[1], LaneCodes(stage, n), 2 * block + 1, kMagicBits, second);
+        SubBlockProducts<Tile>(codes[1], LaneCodes<Tile>(stage, n), 2 * block + 1, kMagicBits,
+                               second);
       }
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
@@ -263,6 +265,9 @@ __device__ __forceinline__ void PromptStep32(const typename Tile::Raw (&raw)[2],
       }
     }
   }
+  if (kAhead == 8) {
+    ahead();
+  }
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
 #pragma unroll
@@ -275,10 +280,23 @@ __device__ __forceinline__ void PromptStep32(const typename Tile::Raw (&raw)[2],
   }
 }
 
+// Asks for a tile to come into L2.
+template <class Tile>
+__device__ __forceinline__ void PrefetchTile(const std::byte* tile) {
+  constexpr int kLines = static_cast<int>((Tile::kBytes + 127) / 128);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+  for (int line = 0; line < kLines; line += 32) {
+    if (line + lane < kLines) {
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(tile + 128 * (line + lane)));
+    }
+  }
+}
+
 // kN: columns / 8, rounded up to a form there is.
-template <class Tile, int kN>
+template <class Tile, int kN, class Stage>
 __device__ __forceinline__ void PromptBody(const PromptParameters& p, const PromptUnit& unit,
-                                           PromptStage<Tile> (&stages)[2], const std::byte** rows) {
+                                           Stage (&stages)[2], const std::byte** rows) {
   const PromptJob& job = *unit.job;
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
@@ -306,6 +324,10 @@ __device__ __forceinline__ void PromptBody(const PromptParameters& p, const Prom
   CommitCopies();
   Tile::Load(weight[0], lane, raw[0]);
   Tile::Load(weight[1], lane, raw[1]);
+  if (steps > 1) {
+    PrefetchTile<Tile>(weight[0] + Tile::kBytes);
+    PrefetchTile<Tile>(weight[1] + Tile::kBytes);
+  }
   float y[2][kN][4] = {};
   for (std::int32_t g = 0; g < steps; ++g) {
     WaitForCopies<0>();
@@ -322,6 +344,10 @@ __device__ __forceinline__ void PromptBody(const PromptParameters& p, const Prom
     const auto ahead = [&] {
       Tile::Load(weight[0] + offset, lane, next[0]);
       Tile::Load(weight[1] + offset, lane, next[1]);
+      if (g + 2 < steps) {
+        PrefetchTile<Tile>(weight[0] + offset + Tile::kBytes);
+        PrefetchTile<Tile>(weight[1] + offset + Tile::kBytes);
+      }
     };
     if constexpr (Tile::kGroup == 256) {
       PromptStep256<Tile, kN>(raw, stages[g % 2], y, ahead);
@@ -336,22 +362,23 @@ __device__ __forceinline__ void PromptBody(const PromptParameters& p, const Prom
   }
 }
 
-template <int kType>
-__global__ void __launch_bounds__(kPromptThreads, 2)
+// kMax: columns / 8 of the largest unit. Up to 4, three blocks share a multiprocessor.
+template <int kType, int kMax>
+__global__ void __launch_bounds__(kPromptThreads, kMax > 4 ? 2 : 3)
     PromptKernel(const __grid_constant__ PromptParameters p) {
   using Tile = CardTile<kType>;
-  __shared__ PromptStage<Tile> stages[2];
-  __shared__ const std::byte* rows[kPromptColumns];
+  __shared__ PromptStage<Tile, kMax> stages[2];
+  __shared__ const std::byte* rows[8 * kMax];
   const PromptUnit unit = FindPromptUnit(p);
   if (unit.count <= 0) {
     return;
   }
   if (unit.count <= 16) {
     PromptBody<Tile, 2>(p, unit, stages, rows);
-  } else if (unit.count <= 32) {
+  } else if (kMax == 4 || unit.count <= 32) {
     PromptBody<Tile, 4>(p, unit, stages, rows);
-  } else {
-    PromptBody<Tile, 8>(p, unit, stages, rows);
+  } else if constexpr (kMax > 4) {
+    PromptBody<Tile, kMax>(p, unit, stages, rows);
   }
 }
 

@@ -1,11 +1,11 @@
 // Linears of prompts on the card: many rows against one to four matrices, or against the experts
 // that their picks are grouped by.
 //
-// Integer formats (card form, int8 tensor cores) follow N2-N5 exactly: bits of reference::Linear and
-// reference::ExpertGateUp, whatever the row count. F16 and BF16 weights (rows as in the file, 16-byte
-// aligned, k dividing by 8) are a band: bf16 tensor cores with f32 accumulation, activations as the
-// sum of two bf16 parts (16 bits of them count), F16 weights too (exactly). F32 weights do not come
-// here (linear/cuda/router.h).
+// Integer formats (card form, int8 tensor cores) follow N2-N5 exactly: bits of reference::Linear
+// and reference::ExpertGateUp, whatever the row count. F16 and BF16 weights (rows as in the file,
+// 16-byte aligned, k dividing by 8) are a band: bf16 tensor cores with f32 accumulation,
+// activations as the sum of two bf16 parts (16 bits of them count), F16 weights too (exactly). F32
+// weights do not come here (linear/cuda/router.h).
 //
 // Enqueues only (launch.h), one launch for each distinct format of a call. All pointers are the
 // device's. Rows beyond the live count are not written.

@@ -37,7 +37,7 @@ __device__ void CopyStage(const RouterLinearArgs& p, std::int32_t live, std::int
                               ? p.x + static_cast<std::size_t>(inside ? index : 0) * p.x_stride
                               : p.weight + static_cast<std::size_t>(inside ? index : 0) * p.k;
     CopyAsync<4 * kWidth>(stage + line * kValues + i % kPieces * kWidth, source + (inside ? k : 0),
-                          inside);
+                          inside ? 4 * kWidth : 0);
   }
 }
 

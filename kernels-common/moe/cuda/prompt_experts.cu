@@ -97,7 +97,8 @@ __global__ void __launch_bounds__(kGroupThreads) GroupKernel(const GroupPicksArg
   }
   std::int32_t total = 0;
   const std::int32_t first = BlockScan(count, warp_sums, &total);
-  const std::int32_t tiles = (count + kTilePlaces - 1) / kTilePlaces;
+  const std::int32_t size = args.groups.tile_places;
+  const std::int32_t tiles = (count + size - 1) / size;
   std::int32_t tile_count = 0;
   const std::int32_t first_tile = BlockScan(tiles, warp_sums, &tile_count);
   if (thread < experts) {
@@ -109,8 +110,8 @@ __global__ void __launch_bounds__(kGroupThreads) GroupKernel(const GroupPicksArg
     }
     args.groups.offsets[thread] = first;
     for (std::int32_t t = 0; t < tiles; ++t) {
-      args.groups.tiles[first_tile + t] = {thread, first + t * kTilePlaces,
-                                           min(kTilePlaces, count - t * kTilePlaces), 0};
+      args.groups.tiles[first_tile + t] = {thread, first + t * size, min(size, count - t * size),
+                                           0};
     }
   }
   if (thread == 0) {
@@ -187,9 +188,14 @@ std::size_t GroupShared(std::int32_t experts) {
 
 }  // namespace
 
-std::int32_t PickTilesMax(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts) {
+std::int32_t PickTilePlaces(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts) {
+  return rows_max * top_k / experts <= 24 ? 32 : kTilePlaces;
+}
+
+std::int32_t PickTilesMax(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts,
+                          std::int32_t tile_places) {
   const std::int32_t pairs = rows_max * top_k;
-  return std::min(pairs, pairs / kTilePlaces + experts);
+  return std::min(pairs, pairs / tile_places + experts);
 }
 
 cudaError_t PreparePromptExperts() {
