@@ -5,11 +5,15 @@
 
 namespace bloomery::kernels::cuda {
 
+__device__ __forceinline__ std::uint32_t SharedAddress(const void* shared) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+}
+
 // Copies `bytes` of kBytes (4, 8 or 16; both addresses aligned to them) and makes the rest zero;
 // what is not copied is not read. 16-byte copies pass by L1.
 template <int kBytes>
 __device__ __forceinline__ void CopyAsync(void* shared, const void* global, int bytes = kBytes) {
-  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  const std::uint32_t to = SharedAddress(shared);
   if constexpr (kBytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes)
                  : "memory");
@@ -29,6 +33,34 @@ __device__ __forceinline__ void CommitCopies() {
 template <int kPending>
 __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Barriers in shared memory that complete once, when `arrivals` threads' copies have.
+__device__ __forceinline__ void InitBarrier(std::uint64_t* barrier, std::uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(arrivals)
+               : "memory");
+}
+
+// This thread arrives when all its copies so far are done.
+__device__ __forceinline__ void ArriveAfterCopies(std::uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(SharedAddress(barrier))
+               : "memory");
+}
+
+// Waits for the barrier's first completion; what was copied is then there for this thread.
+__device__ __forceinline__ void WaitBarrier(std::uint64_t* barrier) {
+  std::uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n"
+        ".reg .pred complete;\n"
+        "mbarrier.test_wait.parity.shared.b64 complete, [%1], 0;\n"
+        "selp.u32 %0, 1, 0, complete;\n"
+        "}"
+        : "=r"(done)
+        : "r"(SharedAddress(barrier))
+        : "memory");
+  }
 }
 
 }  // namespace bloomery::kernels::cuda

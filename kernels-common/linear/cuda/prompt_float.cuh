@@ -160,7 +160,7 @@ __device__ __forceinline__ void FloatStep(const FloatWeights (&w)[2], const Floa
 }
 
 // Pointers of a lane to its rows' values 8q on.
-__device__ __forceinline__ FloatRows FindFloatRows(const PromptUnit& unit) {
+__device__ __forceinline__ FloatRows FindFloatRows(const PromptUnit& unit, std::int32_t pair) {
   const PromptJob& job = *unit.job;
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   const bool gate_up = job.up != nullptr;
@@ -173,7 +173,7 @@ __device__ __forceinline__ FloatRows FindFloatRows(const PromptUnit& unit) {
         static_cast<std::size_t>(unit.expert) * (up ? job.up_expert_bytes : job.expert_bytes);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::int32_t n = 16 * (FirstPromptTile(unit) + (gate_up ? 0 : m)) + lane / 4 + 8 * half;
+      const std::int32_t n = 16 * (gate_up ? pair : 2 * pair + m) + lane / 4 + 8 * half;
       rows.row[m][half] =
           n < job.n ? bank + static_cast<std::size_t>(n) * (up ? job.up_row_bytes : job.row_bytes) +
                           lane % 4 * 16
@@ -192,7 +192,8 @@ __device__ __forceinline__ void FloatBody(const PromptParameters& p, const Promp
   }
   __syncthreads();
   const std::int32_t steps = (p.k + 31) / 32;
-  const FloatRows rows = FindFloatRows(unit);
+  const std::int32_t pair = unit.block * kPromptWarps + thread / 32;
+  const FloatRows rows = FindFloatRows(unit, pair);
   FloatWeights w[2];
   FloatInputs<kN> in;
   LoadInputs<kN>(inputs, 0, p.k, in);
@@ -209,7 +210,7 @@ __device__ __forceinline__ void FloatBody(const PromptParameters& p, const Promp
     w[0] = next[0];
     w[1] = next[1];
   }
-  StorePrompt<kN>(unit, y);
+  StorePrompt<kN>(unit, pair, y);
 }
 
 template <bool kHalf>

@@ -44,14 +44,31 @@ struct PromptParameters {
   QuantisedView x;      // integer formats
   const float* x_rows;  // float formats
   std::size_t x_stride;
-  RowBound rows;            // dense
-  std::int32_t columns;     // dense: rows a block takes, at most kPromptColumns
-  const ExpertTile* tiles;  // grouped; null: dense
+  std::int32_t block_pairs;  // of the resident kernels
+  RowBound rows;             // dense
+  std::int32_t columns;      // dense: rows a block takes, at most kPromptColumns
+  const ExpertTile* tiles;   // grouped; null: dense
   const std::int32_t* tile_count;
   const std::int32_t* place_rows;  // gate/up: activation row of a place; null: the place itself
 };
 
 using PromptKernelPointer = void (*)(PromptParameters);
+
+// The kernels of an integer type. resident[i] takes units of up to 32 << i columns, and
+// step_bytes[i] of shared memory for every 256 values.
+struct PromptKernels {
+  int type;
+  PromptKernelPointer stream;
+  PromptKernelPointer resident[2];
+  std::size_t step_bytes[2];
+};
+inline constexpr std::int32_t kPromptStepsMax = 32;  // of the resident kernels
+
+// By type; null where a file has none for it (prompt_kernels_*.cu).
+const PromptKernels* FindPromptKernelsK(int ggml_type);
+const PromptKernels* FindPromptKernels32(int ggml_type);
+const PromptKernels* FindPromptKernelsIq(int ggml_type);
+PromptKernelPointer FindFloatPromptKernel(int ggml_type);
 
 // A block's share of the work.
 struct PromptUnit {
@@ -86,11 +103,10 @@ __device__ __forceinline__ PromptUnit FindPromptUnit(const PromptParameters& p) 
   return unit;
 }
 
-// The warp's two tiles of 16 weight rows: neighbours, or (gate/up) the same of both matrices.
-__device__ __forceinline__ std::int32_t FirstPromptTile(const PromptUnit& unit) {
-  const auto warp = static_cast<std::int32_t>(threadIdx.x / 32);
-  const std::int32_t slot = kPromptWarps * unit.block + warp;
-  return unit.job->up != nullptr ? slot : 2 * slot;
+// A warp makes pairs of tiles of 16 weight rows: neighbours, or (gate/up) the same of both
+// matrices.
+__host__ __device__ constexpr std::int32_t PromptPairs(std::int32_t n, bool gate_up) {
+  return gate_up ? (n + 15) / 16 : (n + 31) / 32;
 }
 
 // The activation row of a column; columns that do not exist repeat the last.
@@ -115,14 +131,15 @@ __device__ __forceinline__ float PromptValue(const PromptJob& job, bool plain, s
   return job.residual == nullptr ? value : job.residual[row * job.residual_stride + n] + value;
 }
 
-// Writes a warp's results: element i of m and n is weight row g + 8*(i / 2) of tile m, column
-// 8n + 2q + i % 2.
+// Writes a warp's results of a pair: element i of m and n is weight row g + 8*(i / 2) of tile m,
+// column 8n + 2q + i % 2.
 template <int kN>
-__device__ __forceinline__ void StorePrompt(const PromptUnit& unit, const float (&y)[2][kN][4]) {
+__device__ __forceinline__ void StorePrompt(const PromptUnit& unit, std::int32_t pair,
+                                            const float (&y)[2][kN][4]) {
   const PromptJob& job = *unit.job;
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
-  const std::int32_t n0 = 16 * FirstPromptTile(unit) + lane / 4;
   const bool gate_up = job.up != nullptr;
+  const std::int32_t n0 = (gate_up ? 16 : 32) * pair + lane / 4;
   const bool plain = job.scale == nullptr && job.bias == nullptr && job.residual == nullptr;
 #pragma unroll
   for (int n = 0; n < kN; ++n) {

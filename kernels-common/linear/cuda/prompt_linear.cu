@@ -1,42 +1,87 @@
 #include "kernels-common/linear/cuda/prompt_linear.h"
 
 #include <algorithm>
-#include <array>
 
-#include "kernels-common/linear/cuda/prompt_float.cuh"
-#include "kernels-common/linear/cuda/prompt_linear.cuh"
+#include "kernels-common/linear/cuda/prompt_job.cuh"
 
 namespace bloomery::kernels::cuda {
 namespace {
 
-struct Entry {
-  int type;
-  PromptKernelPointer kernels[2];  // units of at most 32 columns, and of at most 64
-};
+// Of the 227 KiB a block may have, less what a kernel declares itself.
+constexpr std::size_t kSharedBytesMax = 225 * 1024;
 
-constexpr int kF16 = 1;
-constexpr int kBf16 = 30;
-
-template <int... types>
-constexpr std::array<Entry, sizeof...(types) + 2> Entries() {
-  return {{{types, {PromptKernel<types, 4>, PromptKernel<types, 8>}}...,
-           {kF16, {FloatPromptKernel<true>, FloatPromptKernel<true>}},
-           {kBf16, {FloatPromptKernel<false>, FloatPromptKernel<false>}}}};
-}
-
-PromptKernelPointer FindKernel(int ggml_type, std::int32_t columns) {
-  static constexpr auto kEntries =
-      Entries<kQ4_0, kQ8_0, kQ2K, kQ3K, kQ4K, kQ5K, kQ6K, kIq2Xxs, kIq2Xs, kIq3Xxs, kIq4Nl, kIq3S,
-              kIq4Xs, kMxfp4, kNvfp4>();
-  for (const Entry& entry : kEntries) {
-    if (entry.type == ggml_type) {
-      return entry.kernels[columns > 32 ? 1 : 0];
+const PromptKernels* FindKernels(int ggml_type) {
+  for (const auto find : {FindPromptKernelsK, FindPromptKernels32, FindPromptKernelsIq}) {
+    if (const PromptKernels* kernels = find(ggml_type); kernels != nullptr) {
+      return kernels;
     }
   }
   return nullptr;
 }
 
-// Whether a matrix of k values can take these activations.
+// How a launch is cut: units of `columns` activation rows by blocks of `block_pairs` pairs of
+// tiles.
+struct Plan {
+  PromptKernelPointer kernel = nullptr;
+  std::int32_t columns = kPromptColumns;
+  std::int32_t block_pairs = kPromptWarps;
+  unsigned threads = kPromptThreads;
+  std::size_t shared_bytes = 0;
+};
+
+// What a launch has to do, for the choice of a plan.
+struct Extent {
+  std::int32_t pairs = 0;    // of tiles, in all matrices
+  std::int32_t rows = 0;     // dense: activation rows
+  std::int32_t units = 0;    // grouped: about how many there will be
+  std::int32_t columns = 0;  // grouped: of a unit, at most
+  std::int32_t steps = 0;    // of 256 values
+};
+
+// A resident kernel on a multiprocessor: columns of a unit, warps of a block, blocks, and the time
+// of a warp's pair (a step of 64 columns for eight warps is 100; measured,
+// docs/measurements/card.md).
+struct Shape {
+  int index;  // into PromptKernels::resident
+  std::int32_t columns;
+  std::int32_t warps;
+  std::int32_t blocks;
+  std::int64_t cost;
+};
+constexpr Shape kShapes[] = {{1, 64, 8, 1, 100}, {0, 32, 6, 2, 80}, {0, 32, 12, 1, 80}};
+
+// The cut that ends first if blocks ran in waves. A block's start costs about a step.
+Plan ChoosePlan(const Launch& launch, const PromptKernels& kernels, const Extent& extent) {
+  Plan best;
+  best.kernel = kernels.stream;
+  std::int64_t least = INT64_MAX;
+  for (const Shape& shape : kShapes) {
+    const std::size_t bytes =
+        kernels.step_bytes[shape.index] * static_cast<std::size_t>(extent.steps);
+    const bool fits = bytes * static_cast<std::size_t>(shape.blocks) <= kSharedBytesMax &&
+                      extent.steps <= kPromptStepsMax;
+    if (!fits || (extent.columns != 0 && extent.columns != shape.columns)) {
+      continue;
+    }
+    const std::int64_t units =
+        extent.columns != 0 ? extent.units : (extent.rows + shape.columns - 1) / shape.columns;
+    const std::int64_t slots = shape.blocks * std::max(launch.multiprocessors, 1);
+    for (std::int32_t pairs = 1; pairs <= extent.pairs; ++pairs) {
+      const std::int64_t blocks = units * ((extent.pairs + pairs - 1) / pairs);
+      const std::int64_t rounds = (pairs + shape.warps - 1) / shape.warps;
+      const std::int64_t waves = (blocks + slots - 1) / slots;
+      const std::int64_t time = waves * shape.cost * (rounds * extent.steps + 1);
+      if (time < least) {
+        least = time;
+        best = {kernels.resident[shape.index], shape.columns, pairs,
+                static_cast<unsigned>(32 * shape.warps), bytes};
+      }
+    }
+  }
+  return best;
+}
+
+// Whether a matrix can take these activations.
 bool Fits(const CardWeight& weight, const PromptRows& input) {
   if (weight.format->activation_group == 0) {
     return weight.k % 8 == 0 && weight.row_bytes % 16 == 0 && weight.expert_bytes % 16 == 0 &&
@@ -52,39 +97,39 @@ void SetInput(const PromptRows& input, std::size_t k, PromptParameters& p) {
   p.k = static_cast<std::int32_t>(k);
 }
 
-std::int32_t Blocks(std::size_t n, int block_rows) {
-  return static_cast<std::int32_t>((n + static_cast<std::size_t>(block_rows) - 1) /
-                                   static_cast<std::size_t>(block_rows));
-}
-
-// Columns of a block: what ends first. A wave is all the blocks that live at a time; blocks of
-// fewer columns cost more for each (their weights are unpacked for fewer), but the last wave is
-// emptier.
-std::int32_t DenseColumns(const Launch& launch, std::int32_t weight_blocks, std::int32_t rows) {
-  constexpr struct {
-    std::int32_t columns;
-    std::int32_t blocks;  // on a multiprocessor
-    std::int32_t cost;    // of a wave
-  } kChoices[] = {{64, 2, 100}, {32, 3, 75}, {16, 3, 45}};
-  std::int32_t best = 64;
-  std::int64_t least = INT64_MAX;
-  for (const auto& choice : kChoices) {
-    const std::int64_t blocks =
-        static_cast<std::int64_t>(weight_blocks) * ((rows + choice.columns - 1) / choice.columns);
-    const std::int64_t slots = choice.blocks * std::max(launch.multiprocessors, 1);
-    const std::int64_t cost = (blocks + slots - 1) / slots * choice.cost;
-    if (cost < least) {
-      least = cost;
-      best = choice.columns;
-    }
+// Plans a launch of the jobs in p, fills in their first blocks, and starts it. `units` of the grid:
+// 0: what the plan's columns make of the rows.
+cudaError_t StartPrompt(const Launch& launch, int ggml_type, Extent extent, std::int32_t units,
+                        PromptParameters& p) {
+  const bool gate_up = p.jobs[0].up != nullptr;
+  for (std::int32_t j = 0; j < p.count; ++j) {
+    extent.pairs += PromptPairs(p.jobs[j].n, gate_up);
   }
-  return best;
+  extent.steps = (p.k + 255) / 256;
+  Plan plan;
+  if (const PromptKernels* kernels = FindKernels(ggml_type); kernels != nullptr) {
+    plan = ChoosePlan(launch, *kernels, extent);
+  } else {
+    plan.kernel = FindFloatPromptKernel(ggml_type);
+  }
+  if (plan.kernel == nullptr) {
+    return cudaErrorInvalidValue;
+  }
+  std::int32_t blocks = 0;
+  for (std::int32_t j = 0; j < p.count; ++j) {
+    p.jobs[j].first_block = blocks;
+    blocks += (PromptPairs(p.jobs[j].n, gate_up) + plan.block_pairs - 1) / plan.block_pairs;
+  }
+  p.block_pairs = plan.block_pairs;
+  p.columns = plan.columns;
+  const std::int32_t columns = units != 0 ? units : (extent.rows + plan.columns - 1) / plan.columns;
+  return Start(launch, dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(columns)),
+               dim3(plan.threads), plan.shared_bytes, plan.kernel, p);
 }
 
 // All the matrices of one format of a dense call.
 cudaError_t LaunchDense(const Launch& launch, const PromptLinearArgs& args, int ggml_type) {
   PromptParameters p = {};
-  std::int32_t blocks = 0;
   for (std::int32_t i = 0; i < args.count; ++i) {
     const CardMatrix& m = args.matrices[i];
     if (m.weight.format->ggml_type != ggml_type) {
@@ -98,31 +143,24 @@ cudaError_t LaunchDense(const Launch& launch, const PromptLinearArgs& args, int 
     job.weight = static_cast<const std::byte*>(m.weight.data);
     job.row_bytes = m.weight.row_bytes;
     job.n = static_cast<std::int32_t>(m.weight.n);
-    job.first_block = blocks;
     job.scale = m.scale;
     job.bias = m.bias;
     job.residual = m.residual;
     job.residual_stride = m.residual_stride;
     job.y = m.y;
     job.y_stride = m.y_stride;
-    blocks += Blocks(m.weight.n, kPromptBlockRows);
   }
   p.rows = args.rows;
-  p.columns = DenseColumns(launch, blocks, args.rows.max);
-  const PromptKernelPointer kernel = FindKernel(ggml_type, p.columns);
-  if (kernel == nullptr) {
-    return cudaErrorInvalidValue;
-  }
-  const dim3 grid(static_cast<unsigned>(blocks),
-                  static_cast<unsigned>((args.rows.max + p.columns - 1) / p.columns));
-  return Start(launch, grid, dim3(kPromptThreads), 0, kernel, p);
+  Extent extent;
+  extent.rows = args.rows.max;
+  return StartPrompt(launch, ggml_type, extent, 0, p);
 }
 
 cudaError_t LaunchGrouped(const Launch& launch, const CardWeight& weight, const PromptJob& job,
-                          int block_rows, const PromptRows& input, const PickGroups& groups,
+                          const PromptRows& input, const PickGroups& groups,
                           const std::int32_t* place_rows, std::int32_t tiles_max) {
-  const PromptKernelPointer kernel = FindKernel(weight.format->ggml_type, groups.tile_places);
-  if (kernel == nullptr || groups.tile_places > kPromptColumns || !Fits(weight, input)) {
+  const bool known = groups.tile_places == kPromptColumns || groups.tile_places == 32;
+  if (!known || !Fits(weight, input)) {
     return cudaErrorInvalidValue;
   }
   if (tiles_max == 0) {
@@ -132,23 +170,39 @@ cudaError_t LaunchGrouped(const Launch& launch, const CardWeight& weight, const 
   p.jobs[0] = job;
   p.jobs[0].weight = static_cast<const std::byte*>(weight.data);
   p.jobs[0].expert_bytes = weight.expert_bytes;
-  p.jobs[0].n = static_cast<std::int32_t>(weight.n);
   p.jobs[0].row_bytes = weight.row_bytes;
+  p.jobs[0].n = static_cast<std::int32_t>(weight.n);
   p.count = 1;
   SetInput(input, weight.k, p);
   p.tiles = groups.tiles;
   p.tile_count = groups.tile_count;
   p.place_rows = place_rows;
-  const dim3 grid(static_cast<unsigned>(Blocks(weight.n, block_rows)),
-                  static_cast<unsigned>(tiles_max));
-  return Start(launch, grid, dim3(kPromptThreads), 0, kernel, p);
+  Extent extent;
+  extent.units = tiles_max;
+  extent.columns = groups.tile_places;
+  return StartPrompt(launch, weight.format->ggml_type, extent, tiles_max, p);
 }
 
 }  // namespace
 
-bool HasPromptLinear(int ggml_type) { return FindKernel(ggml_type, kPromptColumns) != nullptr; }
+bool HasPromptLinear(int ggml_type) {
+  return FindKernels(ggml_type) != nullptr || FindFloatPromptKernel(ggml_type) != nullptr;
+}
 
-cudaError_t PreparePromptLinear() { return cudaSuccess; }
+cudaError_t PreparePromptLinear() {
+  for (const FormatTraits& format : Formats()) {
+    const PromptKernels* kernels = FindKernels(format.ggml_type);
+    if (kernels == nullptr) {
+      continue;
+    }
+    for (const PromptKernelPointer kernel : kernels->resident) {
+      if (const cudaError_t error = AllowShared(kernel, kSharedBytesMax); error != cudaSuccess) {
+        return error;
+      }
+    }
+  }
+  return cudaSuccess;
+}
 
 cudaError_t PromptLinear(const Launch& launch, const PromptLinearArgs& args) {
   if (args.rows.max == 0) {
@@ -181,16 +235,15 @@ cudaError_t PromptGateUp(const Launch& launch, const PromptGateUpArgs& args) {
   job.up_row_bytes = args.up.row_bytes;
   job.y = args.h;
   job.y_stride = args.h_stride;
-  return LaunchGrouped(launch, args.gate, job, kPromptBlockRows / 2, args.input, args.groups,
-                       args.groups.place_rows, args.tiles_max);
+  return LaunchGrouped(launch, args.gate, job, args.input, args.groups, args.groups.place_rows,
+                       args.tiles_max);
 }
 
 cudaError_t PromptDown(const Launch& launch, const PromptDownArgs& args) {
   PromptJob job = {};
   job.y = args.y;
   job.y_stride = args.y_stride;
-  return LaunchGrouped(launch, args.down, job, kPromptBlockRows, args.input, args.groups, nullptr,
-                       args.tiles_max);
+  return LaunchGrouped(launch, args.down, job, args.input, args.groups, nullptr, args.tiles_max);
 }
 
 }  // namespace bloomery::kernels::cuda

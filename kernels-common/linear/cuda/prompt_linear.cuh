@@ -1,9 +1,9 @@
 // Inside CUDA sources: the kernel under prompt_linear.h for one integer format.
 //
-// A block of four warps makes up to 64 activation rows ("columns") of 128 weight rows, or of 64
-// gate and the 64 up rows beside them. A warp owns two tiles of 16 weight rows and all columns. It
-// steps by 256 values: weights come in card form straight from global memory to registers, one step
-// ahead; activation rows come to shared memory by asynchronous copies, one step ahead too.
+// A warp makes pairs of tiles of 16 weight rows (neighbours, or the same of gate and up) for all of
+// the block's columns: up to 64 activation rows. It steps by 256 values: weights come in card form
+// straight from global memory to registers, one step ahead; activation rows come to shared memory
+// by asynchronous copies.
 //
 // Order (N3-N5): integer sums of a step by mma.sync, exact in any order; then one float end a step,
 // steps ascending. Nothing is split over k, so any count of rows gives the same bits.
@@ -37,16 +37,17 @@ struct PromptStage {
   alignas(16) std::int16_t sums[kMins ? kColumns * 16 : 8];
 };
 
-// Starts the copies of step g for the columns whose rows begin at rows[]. kN: columns / 8.
+// Starts the copies of step g for the columns whose rows begin at rows[]. kN: columns / 8. For
+// blocks of 128 threads and more.
 template <class Tile, int kN, class Stage>
 __device__ __forceinline__ void CopyPromptStage(const QuantisedView& x,
                                                 const std::byte* const* rows, std::int32_t g,
                                                 Stage& stage) {
   const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll
-  for (int i = 0; i < kN; ++i) {
-    const int column = thread / 16 + 8 * i;
-    const std::int32_t k = 256 * g + 16 * (thread % 16);
+  const int threads = static_cast<int>(blockDim.x);
+  const std::int32_t k = 256 * g + 16 * (thread % 16);
+#pragma unroll 4
+  for (int column = thread / 16; column < 8 * kN; column += threads / 16) {
     CopyAsync<16>(stage.codes + column * Stage::kCodeStride + 16 * (thread % 16), rows[column] + k,
                   k < x.k ? 16 : 0);
   }
@@ -280,6 +281,16 @@ __device__ __forceinline__ void PromptStep32(const typename Tile::Raw (&raw)[2],
   }
 }
 
+template <class Tile, int kN, class Stage, class Ahead>
+__device__ __forceinline__ void PromptStep(const typename Tile::Raw (&raw)[2], const Stage& stage,
+                                           float (&y)[2][kN][4], Ahead&& ahead) {
+  if constexpr (Tile::kGroup == 256) {
+    PromptStep256<Tile, kN>(raw, stage, y, ahead);
+  } else {
+    PromptStep32<Tile, kN>(raw, stage, y, ahead);
+  }
+}
+
 // Asks for a tile to come into L2.
 template <class Tile>
 __device__ __forceinline__ void PrefetchTile(const std::byte* tile) {
@@ -293,41 +304,51 @@ __device__ __forceinline__ void PrefetchTile(const std::byte* tile) {
   }
 }
 
-// kN: columns / 8, rounded up to a form there is.
-template <class Tile, int kN, class Stage>
-__device__ __forceinline__ void PromptBody(const PromptParameters& p, const PromptUnit& unit,
-                                           Stage (&stages)[2], const std::byte** rows) {
+// The two tiles of a pair at step 0; tiles beyond the matrix repeat its last.
+template <class Tile>
+__device__ __forceinline__ void FindPairTiles(const PromptUnit& unit, std::int32_t steps,
+                                              std::int32_t pair, const std::byte* (&weight)[2]) {
   const PromptJob& job = *unit.job;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % 32;
-  if (thread < 8 * kN) {
-    rows[thread] = p.x.data + PromptRow(p, unit, thread) * p.x.row_bytes;
-  }
-  __syncthreads();
-  const std::int32_t steps = (p.k + 255) / 256;
-  const std::int32_t tiles = (job.n + 15) / 16;
   const bool gate_up = job.up != nullptr;
-  const std::int32_t tile = FirstPromptTile(unit);
-  const bool active = tile < tiles;
-  const std::byte* weight[2];
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
     const bool up = gate_up && m == 1;
-    const std::int32_t at = min(tile + (gate_up ? 0 : m), tiles - 1);
+    const std::int32_t tile = min(gate_up ? pair : 2 * pair + m, (job.n + 15) / 16 - 1);
     weight[m] =
         (up ? job.up : job.weight) +
         static_cast<std::size_t>(unit.expert) * (up ? job.up_expert_bytes : job.expert_bytes) +
-        static_cast<std::size_t>(at) * steps * Tile::kBytes;
+        static_cast<std::size_t>(tile) * steps * Tile::kBytes;
   }
+}
+
+// Where the columns' activation rows begin, for all threads.
+template <int kN>
+__device__ __forceinline__ void FindColumns(const PromptParameters& p, const PromptUnit& unit,
+                                            const std::byte** rows) {
+  if (threadIdx.x < 8 * kN) {
+    rows[threadIdx.x] =
+        p.x.data + PromptRow(p, unit, static_cast<std::int32_t>(threadIdx.x)) * p.x.row_bytes;
+  }
+  __syncthreads();
+}
+
+// The streaming form, for any k: one pair a warp, activations in two stages of shared memory. kN:
+// columns / 8, rounded up to a form there is.
+template <class Tile, int kN, class Stage>
+__device__ __forceinline__ void StreamBody(const PromptParameters& p, const PromptUnit& unit,
+                                           Stage (&stages)[2], const std::byte** rows) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  FindColumns<kN>(p, unit, rows);
+  const std::int32_t steps = (p.k + 255) / 256;
+  const std::int32_t pair = unit.block * kPromptWarps + static_cast<std::int32_t>(threadIdx.x / 32);
+  const bool active = pair < PromptPairs(unit.job->n, unit.job->up != nullptr);
+  const std::byte* weight[2];
+  FindPairTiles<Tile>(unit, steps, pair, weight);
   typename Tile::Raw raw[2];
   CopyPromptStage<Tile, kN>(p.x, rows, 0, stages[0]);
   CommitCopies();
   Tile::Load(weight[0], lane, raw[0]);
   Tile::Load(weight[1], lane, raw[1]);
-  if (steps > 1) {
-    PrefetchTile<Tile>(weight[0] + Tile::kBytes);
-    PrefetchTile<Tile>(weight[1] + Tile::kBytes);
-  }
   float y[2][kN][4] = {};
   for (std::int32_t g = 0; g < steps; ++g) {
     WaitForCopies<0>();
@@ -349,37 +370,132 @@ __device__ __forceinline__ void PromptBody(const PromptParameters& p, const Prom
         PrefetchTile<Tile>(weight[1] + offset + Tile::kBytes);
       }
     };
-    if constexpr (Tile::kGroup == 256) {
-      PromptStep256<Tile, kN>(raw, stages[g % 2], y, ahead);
-    } else {
-      PromptStep32<Tile, kN>(raw, stages[g % 2], y, ahead);
-    }
+    PromptStep<Tile, kN>(raw, stages[g % 2], y, ahead);
     raw[0] = next[0];
     raw[1] = next[1];
   }
   if (active) {
-    StorePrompt<kN>(unit, y);
+    StorePrompt<kN>(unit, pair, y);
   }
 }
 
-// kMax: columns / 8 of the largest unit. Up to 4, three blocks share a multiprocessor.
-template <int kType, int kMax>
-__global__ void __launch_bounds__(kPromptThreads, kMax > 4 ? 2 : 3)
-    PromptKernel(const __grid_constant__ PromptParameters p) {
+// The resident form: all of the columns' activations lie in shared memory (a stage a step), and
+// each warp goes through its pairs of the block's on its own, weights always one step ahead. ready:
+// one barrier a step, complete when the step's copies are.
+template <class Tile, int kN>
+__device__ __forceinline__ void ResidentBody(const PromptParameters& p, const PromptUnit& unit,
+                                             std::byte* shared, std::uint64_t* ready,
+                                             const std::byte** rows) {
+  using Stage = PromptStage<Tile, kN>;
+  auto* stages = reinterpret_cast<Stage*>(shared);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const auto warps = static_cast<std::int32_t>(blockDim.x / 32);
+  const std::int32_t steps = (p.k + 255) / 256;
+  if (static_cast<std::int32_t>(threadIdx.x) < steps) {
+    InitBarrier(ready + threadIdx.x, blockDim.x);
+  }
+  FindColumns<kN>(p, unit, rows);
+  const std::int32_t pairs =
+      min(PromptPairs(unit.job->n, unit.job->up != nullptr) - unit.block * p.block_pairs,
+          p.block_pairs);
+  std::int32_t at = static_cast<std::int32_t>(threadIdx.x / 32);
+  const std::byte* weight[2];
+  typename Tile::Raw raw[2];
+  if (at < pairs) {
+    FindPairTiles<Tile>(unit, steps, unit.block * p.block_pairs + at, weight);
+    Tile::Load(weight[0], lane, raw[0]);
+    Tile::Load(weight[1], lane, raw[1]);
+  }
+  for (std::int32_t g = 0; g < steps; ++g) {
+    CopyPromptStage<Tile, kN>(p.x, rows, g, stages[g]);
+    ArriveAfterCopies(ready + g);
+  }
+  for (bool first = true; at < pairs; at += warps, first = false) {
+    const std::int32_t pair = unit.block * p.block_pairs + at;
+    float y[2][kN][4] = {};
+    for (std::int32_t g = 0; g < steps; ++g) {
+      if (first) {
+        WaitBarrier(ready + g);
+      }
+      typename Tile::Raw next[2];
+      const auto ahead = [&] {
+        if (g + 1 < steps) {
+          weight[0] += Tile::kBytes;
+          weight[1] += Tile::kBytes;
+        } else if (at + warps < pairs) {
+          FindPairTiles<Tile>(unit, steps, pair + warps, weight);
+        }
+        Tile::Load(weight[0], lane, next[0]);
+        Tile::Load(weight[1], lane, next[1]);
+        const std::byte* later[2] = {weight[0] + Tile::kBytes, weight[1] + Tile::kBytes};
+        if (g + 2 == steps && at + warps < pairs) {
+          FindPairTiles<Tile>(unit, steps, pair + warps, later);
+        }
+        if (g + 2 < steps || at + warps < pairs) {
+          PrefetchTile<Tile>(later[0]);
+          PrefetchTile<Tile>(later[1]);
+        }
+      };
+      PromptStep<Tile, kN>(raw, stages[g], y, ahead);
+      raw[0] = next[0];
+      raw[1] = next[1];
+    }
+    StorePrompt<kN>(unit, pair, y);
+  }
+}
+
+template <int kType>
+__global__ void __launch_bounds__(kPromptThreads, 2)
+    StreamKernel(const __grid_constant__ PromptParameters p) {
   using Tile = CardTile<kType>;
-  __shared__ PromptStage<Tile, kMax> stages[2];
+  __shared__ PromptStage<Tile, 8> stages[2];
+  __shared__ const std::byte* rows[kPromptColumns];
+  const PromptUnit unit = FindPromptUnit(p);
+  if (unit.count <= 0) {
+    return;
+  }
+  if (unit.count <= 32) {
+    StreamBody<Tile, 4>(p, unit, stages, rows);
+  } else {
+    StreamBody<Tile, 8>(p, unit, stages, rows);
+  }
+}
+
+// kMax: columns / 8 of the largest unit. 8: eight warps on a multiprocessor; 4: twelve, in a block
+// or two.
+template <int kType, int kMax>
+__global__ void __launch_bounds__(kMax > 4 ? 256 : 384, 1)
+    ResidentKernel(const __grid_constant__ PromptParameters p) {
+  using Tile = CardTile<kType>;
+  extern __shared__ __align__(128) std::byte shared[];
+  __shared__ std::uint64_t ready[kPromptStepsMax];
   __shared__ const std::byte* rows[8 * kMax];
   const PromptUnit unit = FindPromptUnit(p);
   if (unit.count <= 0) {
     return;
   }
   if (unit.count <= 16) {
-    PromptBody<Tile, 2>(p, unit, stages, rows);
+    ResidentBody<Tile, 2>(p, unit, shared, ready, rows);
   } else if (kMax == 4 || unit.count <= 32) {
-    PromptBody<Tile, 4>(p, unit, stages, rows);
+    ResidentBody<Tile, 4>(p, unit, shared, ready, rows);
   } else if constexpr (kMax > 4) {
-    PromptBody<Tile, kMax>(p, unit, stages, rows);
+    ResidentBody<Tile, kMax>(p, unit, shared, ready, rows);
   }
+}
+
+template <int... types>
+const PromptKernels* FindPromptKernelsOf(int ggml_type) {
+  static constexpr PromptKernels kKernels[] = {
+      {types,
+       StreamKernel<types>,
+       {ResidentKernel<types, 4>, ResidentKernel<types, 8>},
+       {sizeof(PromptStage<CardTile<types>, 4>), sizeof(PromptStage<CardTile<types>, 8>)}}...};
+  for (const PromptKernels& kernels : kKernels) {
+    if (kernels.type == ggml_type) {
+      return &kernels;
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace bloomery::kernels::cuda

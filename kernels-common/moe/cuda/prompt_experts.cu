@@ -37,62 +37,118 @@ __global__ void __launch_bounds__(32 * kRouteWarps) RouteKernel(const RouteRowsA
   }
 }
 
+// Inclusive prefix sum over a warp.
+__device__ __forceinline__ std::int32_t WarpScan(std::int32_t value) {
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned step = 1; step < 32; step *= 2) {
+    const std::int32_t other = __shfl_up_sync(kAll, value, step);
+    value += lane >= step ? other : 0;
+  }
+  return value;
+}
+
 // Exclusive prefix sum over the block's threads; *total is the sum of all.
 __device__ std::int32_t BlockScan(std::int32_t value, std::int32_t* warp_sums,
                                   std::int32_t* total) {
+  static_assert(kGroupWarps == 32);
   const unsigned lane = threadIdx.x % 32;
   const unsigned warp = threadIdx.x / 32;
-  std::int32_t inclusive = value;
-  for (unsigned step = 1; step < 32; step *= 2) {
-    const std::int32_t other = __shfl_up_sync(kAll, inclusive, step);
-    inclusive += lane >= step ? other : 0;
-  }
+  const std::int32_t inclusive = WarpScan(value);
   __syncthreads();  // the last scan's readers are done with warp_sums
   if (lane == 31) {
     warp_sums[warp] = inclusive;
   }
   __syncthreads();
-  std::int32_t before = 0;
-  std::int32_t all = 0;
-  for (unsigned i = 0; i < kGroupWarps; ++i) {
-    before += i < warp ? warp_sums[i] : 0;
-    all += warp_sums[i];
-  }
-  *total = all;
-  return before + inclusive - value;
+  const std::int32_t sums = WarpScan(warp_sums[lane]);
+  const std::int32_t before = __shfl_sync(kAll, sums, static_cast<int>(warp + 31) % 32);
+  *total = __shfl_sync(kAll, sums, 31);
+  return (warp == 0 ? 0 : before) + inclusive - value;
 }
 
-// Each warp owns a contiguous stretch of pairs. Counts of (warp, expert) first; their prefix over
-// warps and experts is where the warp's pairs of that expert begin, so that places ascend by pair
-// id.
-__global__ void __launch_bounds__(kGroupThreads) GroupKernel(const GroupPicksArgs args) {
-  extern __shared__ std::int32_t next[];  // [kGroupWarps][experts]: counts, then next places
+// A lane's picks of a batch of 32 * kBatch pairs from `start`, -1 beyond `end`: all loads at once.
+constexpr int kBatch = 8;
+__device__ __forceinline__ void LoadBatch(const std::int32_t* ids, std::int32_t start,
+                                          std::int32_t end, std::int32_t (&expert)[kBatch]) {
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    const std::int32_t pair = start + 32 * i + static_cast<std::int32_t>(threadIdx.x % 32);
+    expert[i] = pair < end ? ids[pair] : -1;
+  }
+}
+
+// Gives the pairs [begin, end) of a warp their places, ascending. next: the first free place of
+// each expert for this warp; masks: zeros, one an expert.
+__device__ void PlacePairs(const GroupPicksArgs& args, std::int32_t begin, std::int32_t end,
+                           std::int32_t* next, unsigned* masks) {
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+  for (std::int32_t start = begin; start < end; start += 32 * kBatch) {
+    std::int32_t batch[kBatch];
+    LoadBatch(args.ids, start, end, batch);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const std::int32_t expert = batch[i];
+      if (expert >= 0) {
+        atomicOr(masks + expert, 1U << lane);
+      }
+      __syncwarp();
+      const unsigned same = expert >= 0 ? masks[expert] : 0U;
+      const std::int32_t base = expert >= 0 ? next[expert] : 0;
+      const std::int32_t rank = __popc(same & ((1U << lane) - 1U));
+      __syncwarp();
+      if (expert >= 0) {
+        const std::int32_t pair = start + 32 * i + lane;
+        args.groups.pair_places[pair] = base + rank;
+        args.groups.place_rows[base + rank] = pair / args.top_k;
+        if (rank == 0) {
+          next[expert] = base + __popc(same);
+          masks[expert] = 0;
+        }
+      }
+      __syncwarp();
+    }
+  }
+}
+
+// Each of `warps` warps owns a contiguous stretch of pairs. Counts of (warp, expert) first; their
+// prefix over warps and experts is where the warp's pairs of that expert begin, so that places
+// ascend by pair id.
+__global__ void __launch_bounds__(kGroupThreads)
+    GroupKernel(const GroupPicksArgs args, std::int32_t warps) {
+  extern __shared__ std::int32_t counts[];  // [warps][experts]: counts, then next places; masks
   __shared__ std::int32_t warp_sums[kGroupWarps];
   WaitForInputs();
   AllowNext();
   const std::int32_t experts = args.experts;
   const std::int32_t pairs = LiveRows(args.rows) * args.top_k;
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
-  const std::int32_t lane = thread % 32;
-  std::int32_t* mine = next + thread / 32 * experts;
+  const std::int32_t warp = thread / 32;
+  std::int32_t* mine = counts + warp * experts;
   // A multiple of 32 pairs a warp.
-  const std::int32_t stretch = (pairs + kGroupThreads - 1) / kGroupThreads * 32;
-  const std::int32_t begin = min(thread / 32 * stretch, pairs);
-  const std::int32_t end = min(begin + stretch, pairs);
+  const std::int32_t stretch = (pairs + 32 * warps - 1) / (32 * warps) * 32;
+  const std::int32_t begin = min(warp * stretch, pairs);
+  const std::int32_t end = warp < warps ? min(begin + stretch, pairs) : begin;
 
-  for (std::int32_t e = lane; e < experts; e += 32) {
-    mine[e] = 0;
+  for (std::int32_t i = thread; i < 2 * warps * experts; i += kGroupThreads) {
+    counts[i] = 0;
   }
-  __syncwarp();
-  for (std::int32_t pair = begin + lane; pair < end; pair += 32) {
-    atomicAdd(mine + args.ids[pair], 1);
+  __syncthreads();
+  for (std::int32_t start = begin; start < end; start += 32 * kBatch) {
+    std::int32_t expert[kBatch];
+    LoadBatch(args.ids, start, end, expert);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (expert[i] >= 0) {
+        atomicAdd(mine + expert[i], 1);
+      }
+    }
   }
   __syncthreads();
 
   std::int32_t count = 0;
   if (thread < experts) {
-    for (std::int32_t warp = 0; warp < kGroupWarps; ++warp) {
-      count += next[warp * experts + thread];
+#pragma unroll 8
+    for (std::int32_t w = 0; w < warps; ++w) {
+      count += counts[w * experts + thread];
     }
   }
   std::int32_t total = 0;
@@ -103,9 +159,10 @@ __global__ void __launch_bounds__(kGroupThreads) GroupKernel(const GroupPicksArg
   const std::int32_t first_tile = BlockScan(tiles, warp_sums, &tile_count);
   if (thread < experts) {
     std::int32_t place = first;
-    for (std::int32_t warp = 0; warp < kGroupWarps; ++warp) {
-      const std::int32_t here = next[warp * experts + thread];
-      next[warp * experts + thread] = place;
+#pragma unroll 8
+    for (std::int32_t w = 0; w < warps; ++w) {
+      const std::int32_t here = counts[w * experts + thread];
+      counts[w * experts + thread] = place;
       place += here;
     }
     args.groups.offsets[thread] = first;
@@ -119,25 +176,8 @@ __global__ void __launch_bounds__(kGroupThreads) GroupKernel(const GroupPicksArg
     *args.groups.tile_count = tile_count;
   }
   __syncthreads();
-
-  for (std::int32_t start = begin; start < end; start += 32) {
-    const std::int32_t pair = start + lane;
-    const bool real = pair < end;
-    const std::int32_t expert = real ? args.ids[pair] : -1;
-    const unsigned same = __match_any_sync(kAll, expert);
-    const std::int32_t rank = __popc(same & ((1U << lane) - 1U));
-    const std::int32_t base = real ? mine[expert] : 0;
-    __syncwarp();
-    if (real) {
-      const std::int32_t place = base + rank;
-      args.groups.pair_places[pair] = place;
-      args.groups.place_rows[place] = pair / args.top_k;
-      if (rank == 0) {
-        mine[expert] = base + __popc(same);
-      }
-    }
-    __syncwarp();
-  }
+  PlacePairs(args, begin, end, mine,
+             reinterpret_cast<unsigned*>(counts + (warps + warp) * experts));
 }
 
 // Block (column block, row), four columns a thread. Integer sums: no order.
@@ -182,8 +222,11 @@ __global__ void __launch_bounds__(kSumThreads) PickSumKernel(const PickSumRowsAr
   }
 }
 
+// Warps that own pairs: what shared memory holds the counters of.
+std::int32_t GroupWarps(std::int32_t experts) { return experts > 512 ? 16 : kGroupWarps; }
+
 std::size_t GroupShared(std::int32_t experts) {
-  return static_cast<std::size_t>(kGroupWarps) * static_cast<std::size_t>(experts) * 4;
+  return 8 * static_cast<std::size_t>(GroupWarps(experts)) * static_cast<std::size_t>(experts);
 }
 
 }  // namespace
@@ -216,7 +259,8 @@ cudaError_t RouteRows(const Launch& launch, const RouteRowsArgs& args) {
 }
 
 cudaError_t GroupPicks(const Launch& launch, const GroupPicksArgs& args) {
-  return Start(launch, dim3(1), dim3(kGroupThreads), GroupShared(args.experts), GroupKernel, args);
+  return Start(launch, dim3(1), dim3(kGroupThreads), GroupShared(args.experts), GroupKernel, args,
+               GroupWarps(args.experts));
 }
 
 cudaError_t PickSumRows(const Launch& launch, const PickSumRowsArgs& args) {

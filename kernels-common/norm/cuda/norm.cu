@@ -19,13 +19,14 @@ struct NormParameters {
   std::int32_t groups;
   std::int32_t dim;
   float eps;
+  std::int32_t parts;  // warps that share a vector: 1 or kWarps
   QuantisedView quantised;
   RowBound rows;
 };
 
 // 1 / sqrt(mean of squares + eps) in every lane: N8's dot of x with itself.
 __device__ float InverseRms(const float* x, std::int32_t dim, float eps) {
-  constexpr int kAhead = 8;  // loads in flight before the chain of fma needs the first
+  constexpr int kAhead = 16;  // loads in flight before the chain of fma needs the first
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   float sum = 0.0F;
   std::int32_t i = lane;
@@ -55,12 +56,14 @@ __device__ __forceinline__ float Normed(const NormParameters& p, float x, float 
   return p.weight == nullptr ? scaled : scaled * p.weight[i];
 }
 
-// One warp a vector. kVector: dim divides by 8 and all rows are 16-byte aligned.
+// p.parts warps a vector: each works out the norm, then takes every parts-th stretch of 256.
+// kVector: dim divides by 8 and all rows are 16-byte aligned.
 template <bool kVector>
 __global__ void __launch_bounds__(32 * kWarps) RmsNormKernel(const NormParameters p) {
   WaitForInputs();
   AllowNext();
-  const std::int32_t unit = static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32);
+  const std::int32_t warp = static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32);
+  const std::int32_t unit = warp / p.parts;
   const std::int32_t row = unit / p.groups;
   if (row >= LiveRows(p.rows)) {
     return;
@@ -73,7 +76,7 @@ __global__ void __launch_bounds__(32 * kWarps) RmsNormKernel(const NormParameter
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   if constexpr (kVector) {
     std::byte* codes = p.quantised.data + static_cast<std::size_t>(row) * p.quantised.row_bytes;
-    for (std::int32_t start = 0; start < p.dim; start += 256) {
+    for (std::int32_t start = 256 * (warp % p.parts); start < p.dim; start += 256 * p.parts) {
       const std::int32_t first = start + 8 * lane;
       float v[8] = {};
       if (first < p.dim) {
@@ -106,6 +109,13 @@ bool Aligned16(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 
 
 cudaError_t RmsNormRows(const Launch& launch, const RmsNormRowsArgs& args) {
   const RmsNormArgs& n = args.norm;
+  const bool vector = n.dim % 8 == 0 && n.x_stride % 4 == 0 && Aligned16(n.x) &&
+                      (n.y == nullptr || (n.y_stride % 4 == 0 && Aligned16(n.y)));
+  if (!vector && args.quantised.data != nullptr) {
+    return cudaErrorInvalidValue;
+  }
+  // Long rows are shared; not in place, where one warp would write what another still reads.
+  const bool shared = vector && n.dim >= 1024 && n.y != n.x;
   const NormParameters p = {n.x,
                             n.x_stride,
                             n.y,
@@ -114,18 +124,14 @@ cudaError_t RmsNormRows(const Launch& launch, const RmsNormRowsArgs& args) {
                             static_cast<std::int32_t>(n.groups),
                             static_cast<std::int32_t>(n.dim),
                             n.eps,
+                            shared ? kWarps : 1,
                             View(args.quantised),
                             args.rows};
-  const std::int64_t units = static_cast<std::int64_t>(p.groups) * args.rows.max;
-  if (units == 0) {
+  const std::int64_t warps = static_cast<std::int64_t>(p.groups) * args.rows.max * p.parts;
+  if (warps == 0) {
     return cudaSuccess;
   }
-  const bool vector = n.dim % 8 == 0 && n.x_stride % 4 == 0 && Aligned16(n.x) &&
-                      (n.y == nullptr || (n.y_stride % 4 == 0 && Aligned16(n.y)));
-  if (!vector && args.quantised.data != nullptr) {
-    return cudaErrorInvalidValue;
-  }
-  const dim3 grid(static_cast<unsigned>((units + kWarps - 1) / kWarps));
+  const dim3 grid(static_cast<unsigned>((warps + kWarps - 1) / kWarps));
   return vector ? Start(launch, grid, dim3(32 * kWarps), 0, RmsNormKernel<true>, p)
                 : Start(launch, grid, dim3(32 * kWarps), 0, RmsNormKernel<false>, p);
 }

@@ -260,6 +260,7 @@ void SmallSteps(std::int32_t rows) {
 }
 
 void All() {
+  Check(cuda::PreparePromptLinear());
   for (const std::int32_t rows : {512, 4096}) {
     for (const std::int32_t tile_places : {32, 64}) {
       ExpertSteps(rows, 12, 14, false, tile_places);

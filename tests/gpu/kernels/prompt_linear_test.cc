@@ -62,6 +62,7 @@ TEST(CardPromptLinear, EveryFormatHasTheReferencesBitsAtAnyShape) {
       args.matrices[0].y = y.data();
       args.matrices[0].y_stride = n;
       args.rows.max = static_cast<std::int32_t>(rows);
+      Check(cuda::PreparePromptLinear());
       Finish(cuda::PromptLinear(TestLaunch(), args));
       EXPECT_TRUE(SameBits(y.Read(), expected))
           << format->name << " rows " << rows << " n " << n << " k " << c.k;
@@ -98,6 +99,7 @@ TEST(CardPromptLinear, LargestCodesAndScalesStayExact) {
     args.matrices[0].y = y.data();
     args.matrices[0].y_stride = c.n;
     args.rows.max = static_cast<std::int32_t>(rows);
+    Check(cuda::PreparePromptLinear());
     Finish(cuda::PromptLinear(TestLaunch(), args));
     EXPECT_TRUE(SameBits(y.Read(), expected)) << format->name;
   }
@@ -160,6 +162,7 @@ TEST(CardPromptLinear, MatricesOfOneInputMayDifferInFormatScaleBiasAndResidual) 
     m.y = outputs[i].data();
     m.y_stride = n[i];
   }
+  Check(cuda::PreparePromptLinear());
   Finish(cuda::PromptLinear(TestLaunch(), args));
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_TRUE(SameBits(outputs[i].Read(), expected[i])) << i;
@@ -380,6 +383,7 @@ TEST(CardPromptLinear, FloatWeightsCountSixteenBitsOfTheActivations) {
       args.matrices[0].y = y.data();
       args.matrices[0].y_stride = n;
       args.rows.max = static_cast<std::int32_t>(rows);
+      Check(cuda::PreparePromptLinear());
       Finish(cuda::PromptLinear(TestLaunch(), args));
       EXPECT_LT(WorstError(c, y.Read()), 0x1p-16)
           << format.name << " rows " << rows << " n " << n << " k " << k;
