@@ -59,37 +59,56 @@ __device__ __forceinline__ void Mma16(int (&c)[4], const std::uint32_t (&a)[2], 
       : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
-// Loads of weights: read once a pass, never written while kernels run, so they may precede
-// WaitForInputs. Volatile: they stay where they are written.
-__device__ __forceinline__ void LoadWords(const void* p, std::uint32_t (&w)[4]) {
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-               : "l"(p));
-}
-__device__ __forceinline__ void LoadWords(const void* p, std::uint32_t (&w)[2]) {
-  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];"
-               : "=r"(w[0]), "=r"(w[1])
-               : "l"(p));
-}
-__device__ __forceinline__ std::uint32_t LoadWord(const void* p) {
-  std::uint32_t w;
-  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(w) : "l"(p));
-  return w;
-}
-__device__ __forceinline__ std::uint16_t LoadShort(const void* p) {
-  std::uint16_t w;
-  asm volatile("ld.global.nc.L1::no_allocate.u16 %0, [%1];" : "=h"(w) : "l"(p));
-  return w;
-}
+// Where a tile's bytes are read from. Weights in device memory: read once a pass, never written
+// while kernels run, so their loads may precede WaitForInputs. Volatile: they stay where they are
+// written.
+struct FromDevice {
+  __device__ __forceinline__ static void Words(const void* p, std::uint32_t (&w)[4]) {
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                 : "l"(p));
+  }
+  __device__ __forceinline__ static void Words(const void* p, std::uint32_t (&w)[2]) {
+    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];"
+                 : "=r"(w[0]), "=r"(w[1])
+                 : "l"(p));
+  }
+  __device__ __forceinline__ static void Words(const void* p, std::uint32_t (&w)[1]) {
+    asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(w[0]) : "l"(p));
+  }
+  __device__ __forceinline__ static std::uint16_t Short(const void* p) {
+    std::uint16_t w;
+    asm volatile("ld.global.nc.L1::no_allocate.u16 %0, [%1];" : "=h"(w) : "l"(p));
+    return w;
+  }
+};
+
+// A tile that was copied to shared memory.
+struct FromShared {
+  __device__ __forceinline__ static void Words(const void* p, std::uint32_t (&w)[4]) {
+    const uint4 v = *static_cast<const uint4*>(p);
+    w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
+  }
+  __device__ __forceinline__ static void Words(const void* p, std::uint32_t (&w)[2]) {
+    const uint2 v = *static_cast<const uint2*>(p);
+    w[0] = v.x, w[1] = v.y;
+  }
+  __device__ __forceinline__ static void Words(const void* p, std::uint32_t (&w)[1]) {
+    w[0] = *static_cast<const std::uint32_t*>(p);
+  }
+  __device__ __forceinline__ static std::uint16_t Short(const void* p) {
+    return *static_cast<const std::uint16_t*>(p);
+  }
+};
 
 // kVectors 16-byte vectors of a lane, from the tile's first byte on.
-template <int kVectors>
+template <class From, int kVectors>
 __device__ __forceinline__ void LoadVectors(const std::byte* from, int lane,
                                             std::uint32_t (&w)[4 * kVectors]) {
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     std::uint32_t part[4];
-    LoadWords(from + v * 512 + lane * 16, part);
+    From::Words(from + v * 512 + lane * 16, part);
 #pragma unroll
     for (int i = 0; i < 4; ++i) w[4 * v + i] = part[i];
   }
@@ -100,24 +119,20 @@ template <int kWords>
 struct RowWords {
   std::uint32_t w[2][kWords];
 };
-template <int kWords>
+template <class From, int kWords>
 __device__ __forceinline__ void LoadRows(const std::byte* area, int lane, RowWords<kWords>& rows) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const std::byte* p = area + (lane / 4 + 8 * half) * (4 * kWords);
-    if constexpr (kWords == 1) {
-      rows.w[half][0] = LoadWord(p);
-    } else {
-      LoadWords(p, rows.w[half]);
-    }
+    From::Words(area + (lane / 4 + 8 * half) * (4 * kWords), rows.w[half]);
   }
 }
 struct RowHalves {
   std::uint16_t d[2];
 };
+template <class From>
 __device__ __forceinline__ void LoadRows(const std::byte* area, int lane, RowHalves& rows) {
-  rows.d[0] = LoadShort(area + (lane / 4) * 2);
-  rows.d[1] = LoadShort(area + (lane / 4 + 8) * 2);
+  rows.d[0] = From::Short(area + (lane / 4) * 2);
+  rows.d[1] = From::Short(area + (lane / 4 + 8) * 2);
 }
 
 __device__ __forceinline__ float HalfBits(std::uint32_t bits) {
@@ -212,9 +227,10 @@ struct CardTile<kQ4K> {
     std::uint32_t nibbles[16];
     SixBitRows rows;
   };
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
-    LoadVectors<4>(tile, lane, raw.nibbles);
-    LoadRows(tile + 2048, lane, raw.rows.rows);
+    LoadVectors<From, 4>(tile, lane, raw.nibbles);
+    LoadRows<From>(tile + 2048, lane, raw.rows.rows);
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[4]) {
 #pragma unroll
@@ -242,10 +258,11 @@ struct CardTile<kQ5K> {
     std::uint32_t high[4];
     SixBitRows rows;
   };
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
-    LoadVectors<4>(tile, lane, raw.nibbles);
-    LoadVectors<1>(tile + 2048, lane, raw.high);
-    LoadRows(tile + 2560, lane, raw.rows.rows);
+    LoadVectors<From, 4>(tile, lane, raw.nibbles);
+    LoadVectors<From, 1>(tile + 2048, lane, raw.high);
+    LoadRows<From>(tile + 2560, lane, raw.rows.rows);
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[4]) {
 #pragma unroll
@@ -276,11 +293,12 @@ struct CardTile<kQ6K> {
     RowWords<4> scales;
     RowHalves d;
   };
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
-    LoadVectors<4>(tile, lane, raw.nibbles);
-    LoadVectors<2>(tile + 2048, lane, raw.pairs);
-    LoadRows(tile + 3072, lane, raw.scales);
-    LoadRows(tile + 3328, lane, raw.d);
+    LoadVectors<From, 4>(tile, lane, raw.nibbles);
+    LoadVectors<From, 2>(tile + 2048, lane, raw.pairs);
+    LoadRows<From>(tile + 3072, lane, raw.scales);
+    LoadRows<From>(tile + 3328, lane, raw.d);
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[2]) {
 #pragma unroll
@@ -308,10 +326,11 @@ struct CardTile<kQ2K> {
     RowWords<4> scales;
     RowWords<1> d;
   };
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
-    LoadVectors<2>(tile, lane, raw.pairs);
-    LoadRows(tile + 1024, lane, raw.scales);
-    LoadRows(tile + 1280, lane, raw.d);
+    LoadVectors<From, 2>(tile, lane, raw.pairs);
+    LoadRows<From>(tile + 1024, lane, raw.scales);
+    LoadRows<From>(tile + 1280, lane, raw.d);
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[2]) {
 #pragma unroll
@@ -345,11 +364,12 @@ struct CardTile<kQ3K> {
     RowWords<4> scales;
     RowHalves d;
   };
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
-    LoadVectors<2>(tile, lane, raw.pairs);
-    LoadVectors<1>(tile + 1024, lane, raw.high);
-    LoadRows(tile + 1536, lane, raw.scales);
-    LoadRows(tile + 1792, lane, raw.d);
+    LoadVectors<From, 2>(tile, lane, raw.pairs);
+    LoadVectors<From, 1>(tile + 1024, lane, raw.high);
+    LoadRows<From>(tile + 1536, lane, raw.scales);
+    LoadRows<From>(tile + 1792, lane, raw.d);
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[2]) {
 #pragma unroll
@@ -395,10 +415,11 @@ struct CardTile<kIq4Xs> {
     RowWords<2> scales;
     RowHalves d;
   };
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
-    LoadVectors<4>(tile, lane, raw.nibbles);
-    LoadRows(tile + 2048, lane, raw.scales);
-    LoadRows(tile + 2176, lane, raw.d);
+    LoadVectors<From, 4>(tile, lane, raw.nibbles);
+    LoadRows<From>(tile + 2048, lane, raw.scales);
+    LoadRows<From>(tile + 2176, lane, raw.d);
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[4]) {
 #pragma unroll
@@ -438,10 +459,11 @@ struct CardTile<kIq2Xxs> {
     RowWords<1> scales;
     RowHalves d;
   };
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
-    LoadVectors<2>(tile, lane, raw.entries);
-    LoadRows(tile + 1024, lane, raw.scales);
-    LoadRows(tile + 1088, lane, raw.d);
+    LoadVectors<From, 2>(tile, lane, raw.entries);
+    LoadRows<From>(tile + 1024, lane, raw.scales);
+    LoadRows<From>(tile + 1088, lane, raw.d);
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[4]) {
 #pragma unroll
@@ -471,16 +493,17 @@ struct CardTile<kIq2Xs> {
     RowHalves d;
     int part;  // of an entry: q % 2
   };
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
 #pragma unroll
     for (int v = 0; v < 4; ++v) {
       std::uint32_t words[4];
-      LoadWords(tile + v * 256 + lane / 2 * 16, words);
+      From::Words(tile + v * 256 + lane / 2 * 16, words);
 #pragma unroll
       for (int i = 0; i < 4; ++i) raw.entries[4 * v + i] = words[i];
     }
-    LoadRows(tile + 1024, lane, raw.scales);
-    LoadRows(tile + 1152, lane, raw.d);
+    LoadRows<From>(tile + 1024, lane, raw.scales);
+    LoadRows<From>(tile + 1152, lane, raw.d);
     raw.part = lane & 1;
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[2]) {
@@ -509,11 +532,12 @@ struct CardTile<kIq3Xxs> {
     RowWords<1> scales;
     RowHalves d;
   };
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
-    LoadVectors<2>(tile, lane, raw.indices);
-    LoadVectors<1>(tile + 1024, lane, raw.signs);
-    LoadRows(tile + 1536, lane, raw.scales);
-    LoadRows(tile + 1600, lane, raw.d);
+    LoadVectors<From, 2>(tile, lane, raw.indices);
+    LoadVectors<From, 1>(tile + 1024, lane, raw.signs);
+    LoadRows<From>(tile + 1536, lane, raw.scales);
+    LoadRows<From>(tile + 1600, lane, raw.d);
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[4]) {
 #pragma unroll
@@ -547,12 +571,15 @@ struct CardTile<kIq3S> {
     RowWords<1> scales;
     RowHalves d;
   };
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
-    LoadVectors<2>(tile, lane, raw.indices);
-    LoadVectors<1>(tile + 1024, lane, raw.signs);
-    raw.high = LoadWord(tile + 1536 + lane * 4);
-    LoadRows(tile + 1664, lane, raw.scales);
-    LoadRows(tile + 1728, lane, raw.d);
+    LoadVectors<From, 2>(tile, lane, raw.indices);
+    LoadVectors<From, 1>(tile + 1024, lane, raw.signs);
+    std::uint32_t high[1];
+    From::Words(tile + 1536 + lane * 4, high);
+    raw.high = high[0];
+    LoadRows<From>(tile + 1664, lane, raw.scales);
+    LoadRows<From>(tile + 1728, lane, raw.d);
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[4]) {
 #pragma unroll
@@ -593,9 +620,10 @@ struct CardTile<kQ8_0> {
     std::uint32_t codes[32];
     HalfScaleRows d;
   };
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
-    LoadVectors<8>(tile, lane, raw.codes);
-    LoadRows(tile + 4096, lane, raw.d.rows);
+    LoadVectors<From, 8>(tile, lane, raw.codes);
+    LoadRows<From>(tile + 4096, lane, raw.d.rows);
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[4]) {
 #pragma unroll
@@ -616,9 +644,10 @@ struct CardTile<kQ4_0> {
     std::uint32_t nibbles[16];
     HalfScaleRows d;
   };
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
-    LoadVectors<4>(tile, lane, raw.nibbles);
-    LoadRows(tile + 2048, lane, raw.d.rows);
+    LoadVectors<From, 4>(tile, lane, raw.nibbles);
+    LoadRows<From>(tile + 2048, lane, raw.d.rows);
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[4]) {
 #pragma unroll
@@ -636,8 +665,9 @@ struct CardTile<kIq4Nl> {
   static constexpr BlockForm kForm = BlockForm::kScale;
   static constexpr std::size_t kBytes = 2048 + 16 * 16;
   using Raw = CardTile<kQ4_0>::Raw;
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
-    CardTile<kQ4_0>::Load(tile, lane, raw);
+    CardTile<kQ4_0>::Load<From>(tile, lane, raw);
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[4]) {
 #pragma unroll
@@ -659,9 +689,10 @@ struct CardTile<kMxfp4> {
     std::uint32_t nibbles[16];
     RowWords<2> exponents;
   };
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
-    LoadVectors<4>(tile, lane, raw.nibbles);
-    LoadRows(tile + 2048, lane, raw.exponents);
+    LoadVectors<From, 4>(tile, lane, raw.nibbles);
+    LoadRows<From>(tile + 2048, lane, raw.exponents);
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[4]) {
 #pragma unroll
@@ -685,9 +716,10 @@ struct CardTile<kNvfp4> {
     std::uint32_t nibbles[16];
     RowWords<4> scales;
   };
+  template <class From = FromDevice>
   __device__ __forceinline__ static void Load(const std::byte* tile, int lane, Raw& raw) {
-    LoadVectors<4>(tile, lane, raw.nibbles);
-    LoadRows(tile + 2048, lane, raw.scales);
+    LoadVectors<From, 4>(tile, lane, raw.nibbles);
+    LoadRows<From>(tile + 2048, lane, raw.scales);
   }
   __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[2]) {
 #pragma unroll
