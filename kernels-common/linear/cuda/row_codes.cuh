@@ -86,15 +86,17 @@ __device__ __forceinline__ void StoreStretch(const float (&v)[8], const RowCodes
   }
 }
 
-// Copies rows that are quantised already from device memory, all threads of the block. k divides by
-// 32.
+// Copies rows that are quantised already from device memory; the threads of the block from `first`
+// on do it. k divides by 32.
 __device__ __forceinline__ void CopyQuantisedRows(const QuantisedView& from, const RowCodes& out,
-                                                  int rows) {
-  const int step = static_cast<int>(blockDim.x);
+                                                  int rows, int first) {
+  const int step = static_cast<int>(blockDim.x) - first;
+  const int me = static_cast<int>(threadIdx.x) - first;
+  if (me < 0) return;
   const int k = from.k;
   for (int row = 0; row < rows; ++row) {
     const std::byte* source = from.data + static_cast<std::size_t>(row) * from.row_bytes;
-    for (int i = static_cast<int>(threadIdx.x); i < out.at.k_padded / 16; i += step) {
+    for (int i = me; i < out.at.k_padded / 16; i += step) {
       const bool inside = 16 * i < k;
       reinterpret_cast<uint4*>(out.Codes(row))[i] =
           inside ? reinterpret_cast<const uint4*>(source)[i] : uint4{};
@@ -102,7 +104,7 @@ __device__ __forceinline__ void CopyQuantisedRows(const QuantisedView& from, con
                inside ? reinterpret_cast<const std::int16_t*>(source + from.sums_offset)[i] : 0);
     }
     const int scales = (k + from.group - 1) / from.group;
-    for (int i = static_cast<int>(threadIdx.x); i < out.at.scale_stride; i += step) {
+    for (int i = me; i < out.at.scale_stride; i += step) {
       out.Scales(row)[i] =
           i < scales ? reinterpret_cast<const float*>(source + from.scales_offset)[i] : 0.0F;
     }
@@ -144,13 +146,30 @@ __device__ __forceinline__ void LoadStretch(const float* x, int first, int k, fl
   }
 }
 
-// What a lane of a warp makes of one tile: t of N5 for its four accumulators (see card_form.cuh).
-// `n` is the activation row of the lane's B words, c0 and c1 those of its columns: rows that do not
-// exist are replaced by one that does. kOne: one activation row; t[1] and t[3] are not made.
+// Which activation rows a lane deals with: rows that do not exist are replaced by one that does.
+struct LaneColumns {
+  int n;   // of its B words
+  int c0;  // of its accumulators
+  int c1;
+  __device__ __forceinline__ explicit LaneColumns(int rows) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    n = min(lane / 4, rows - 1);
+    c0 = min(lane % 4 * 2, rows - 1);
+    c1 = min(lane % 4 * 2 + 1, rows - 1);
+  }
+};
+
+// What a lane of a warp makes of one tile in shared memory: t of N5 for its four accumulators (see
+// card_form.cuh). kOne: one activation row; t[1] and t[3] are not made.
 template <int kType, bool kOne>
-__device__ __forceinline__ void TileDot(const typename CardTile<kType>::Raw& raw, const RowCodes& x,
-                                        int group, int n, int c0, int c1, float (&t)[4]) {
+__device__ __forceinline__ void TileDot(const std::byte* tile, const RowCodes& x, int group,
+                                        const LaneColumns& columns, float (&t)[4]) {
   using Tile = CardTile<kType>;
+  typename Tile::Raw raw;
+  Tile::template Load<FromShared>(tile, static_cast<int>(threadIdx.x % 32), raw);
+  const int n = columns.n;
+  const int c0 = columns.c0;
+  const int c1 = columns.c1;
   const int q = static_cast<int>(threadIdx.x % 4);
   constexpr int kStep = kOne ? 2 : 1;
   constexpr int kParts = 256 / Tile::kSpan;
@@ -223,6 +242,30 @@ __device__ __forceinline__ void TileDot(const typename CardTile<kType>::Raw& raw
       }
     }
   }
+}
+
+// A tile's t for the sum over groups: [activation row][row of the tile], 16 * rows floats.
+template <bool kOne>
+__device__ __forceinline__ void StoreT(const float (&t)[4], float* out, int rows) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int column = lane % 4 * 2;
+  out += 16 * column + lane / 4;
+  if (column < rows) {
+    out[0] = t[0];
+    out[8] = t[2];
+  }
+  if (!kOne && column + 1 < rows) {
+    out[16] = t[1];
+    out[24] = t[3];
+  }
+}
+
+// N5: t of ascending groups.
+__device__ __forceinline__ float SumGroups(const float* t, int groups, int stride) {
+  float y = 0.0F;
+#pragma unroll 8
+  for (int group = 0; group < groups; ++group) y += t[group * stride];
+  return y;
 }
 
 }  // namespace bloomery::kernels::cuda

@@ -1,13 +1,15 @@
 // Integer formats. A block of the split form takes row tiles (16 weight rows) one after another;
-// its warps share the tile's groups of 256 values, load their weights before the inputs are there,
-// and exchange t of N5 through shared memory, summed by ascending group. In the stream form, for
-// many row tiles, a warp takes a row tile alone and keeps y in registers, loading one tile ahead.
+// its warps share the tile's groups of 256 values and exchange t of N5 through shared memory,
+// summed by ascending group. In the stream form, for many row tiles, a warp takes a row tile alone
+// and keeps y in registers. Either way the first tiles are on their way before the inputs are
+// there.
 #include "kernels-common/linear/cuda/rows_linear.h"
 
 #include <algorithm>
 
 #include "kernels-common/cuda/launch.cuh"
 #include "kernels-common/linear/cuda/rows_params.cuh"
+#include "kernels-common/linear/cuda/tile_ring.cuh"
 #include "kernels-common/quant/cuda/card_types.cuh"
 
 namespace bloomery::kernels::cuda {
@@ -20,20 +22,21 @@ constexpr int kGroupOf = 256;
 template <>
 constexpr int kGroupOf<Types32> = 32;
 
-// Of blocks that stream: two of eight warps share a multiprocessor.
+// Of blocks that stream; how many share a multiprocessor.
 constexpr int kStreamThreads = 256;
+constexpr int kStreamBlocks = 3;
 constexpr int kSplitWarps = 8;  // for rows of up to 8 groups
 
-// Which activation rows a lane deals with.
-struct LaneColumns {
-  int n;   // of its B words
-  int c0;  // of its accumulators
-  int c1;
-  __device__ explicit LaneColumns(int rows) {
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    n = min(lane / 4, rows - 1);
-    c0 = min(lane % 4 * 2, rows - 1);
-    c1 = min(lane % 4 * 2 + 1, rows - 1);
+// A place in a warp's sequence of tiles: units of a block, groups of a warp.
+struct TilePlace {
+  int unit;
+  int group;
+  __device__ __forceinline__ void Advance(const RowsParams& p, int part, int step) {
+    group += p.parts;
+    if (group >= p.groups) {
+      group = part;
+      unit += step;
+    }
   }
 };
 
@@ -41,169 +44,156 @@ template <class Set, bool kOne, int kThreads, int kBlocks>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     RowsSplitKernel(const __grid_constant__ RowsParams p) {
   extern __shared__ __align__(16) std::byte shared[];
-  const int lane = static_cast<int>(threadIdx.x % 32);
+  AllowNext();
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int slot = warp / p.parts;
   const int part = warp % p.parts;
+  const auto step = static_cast<int>(gridDim.x);
   const RowCodes codes = {shared, p.layout};
   auto* partial = reinterpret_cast<float*>(shared + p.partial_at);
-  int rows = p.rows;
-  bool ready = false;
-  const auto prepare = [&] {
-    ready = true;
-    AllowNext();
-    StageNormWeights(p, reinterpret_cast<float*>(shared + p.norm_at));
-    WaitForInputs();
-    if (p.live != nullptr) rows = min(rows, *p.live);
-    MakeRowCodes<kGroupOf<Set>, kOne>(p, shared, rows);
-    __syncthreads();
-  };
-  if constexpr (Set::kCount > 2) prepare();
-
+  TileRing ring(shared + p.tiles_at + warp * p.stages * p.tile_stride, p.stages, p.tile_stride);
   int unit = static_cast<int>(blockIdx.x);
-  const auto step = static_cast<int>(gridDim.x);
-  const auto body = [&](const RowsMatrix& m, auto type) {
-    using Tile = CardTile<decltype(type)::value>;
+  int rows = 0;
+  bool ready = false;
+  while (unit < p.units) {
+    const RowsMatrix& m = p.matrices[MatrixOfUnit(p, unit)];
     const int tiles = (m.n + 15) / 16;
-    typename Tile::Raw raw;
-    const auto load = [&](int of_unit, int group) {
-      const int tile = (of_unit - m.first_unit) * p.slots + slot;
-      if (tile < tiles) {
-        const auto index = static_cast<std::size_t>(tile) * p.groups + group;
-        Tile::Load(m.data + index * Tile::kBytes, lane, raw);
-      }
+    const int last_unit = m.first_unit + (tiles + p.slots - 1) / p.slots;
+    TilePlace ahead = {unit, part};
+    const auto issue = [&] {
+      const int tile = (ahead.unit - m.first_unit) * p.slots + slot;
+      const auto index = static_cast<std::size_t>(tile) * p.groups + ahead.group;
+      const bool exists = ahead.unit < last_unit && tile < tiles;
+      ring.Issue(exists ? m.data + index * m.tile_bytes : nullptr, m.tile_bytes);
+      ahead.Advance(p, part, step);
     };
-    load(unit, part);
-    if (!ready) prepare();
-    if (rows == 0) {
-      unit = p.units;
-      return;
+    for (int stage = 0; stage < p.stages; ++stage) issue();
+    if (!ready) {
+      ready = true;
+      StageNormWeights(p, reinterpret_cast<float*>(shared + p.norm_at));
+      WaitForInputs();
+      rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
+      if (rows == 0) return;
+      MakeRowCodes<kGroupOf<Set>, kOne>(p, shared, rows);
+      __syncthreads();
     }
     const LaneColumns columns(rows);
-    const int last_unit = m.first_unit + (tiles + p.slots - 1) / p.slots;
     const int outputs = 16 * rows;
     // Each slot's t: [group][row of the activations][row of the tile].
     float* mine = partial + slot * p.groups * outputs;
     for (; unit < last_unit; unit += step) {
       const int first_tile = (unit - m.first_unit) * p.slots;
       for (int group = part; group < p.groups; group += p.parts) {
-        if (group != part) load(unit, group);
-        if (first_tile + slot >= tiles) continue;
-        float t[4];
-        TileDot<decltype(type)::value, kOne>(raw, codes, group, columns.n, columns.c0, columns.c1,
-                                             t);
-        float* out = mine + group * outputs + lane / 4;
-        const int column = lane % 4 * 2;
-        if (column < rows) {
-          out[16 * column] = t[0];
-          out[16 * column + 8] = t[2];
+        const std::byte* tile = ring.Take();
+        if (first_tile + slot < tiles) {
+          Set::Dispatch(m.type, [&](auto type) {
+            float t[4];
+            TileDot<decltype(type)::value, kOne>(tile, codes, group, columns, t);
+            StoreT<kOne>(t, mine + group * outputs, rows);
+          });
         }
-        if (!kOne && column + 1 < rows) {
-          out[16 * column + 16] = t[1];
-          out[16 * column + 24] = t[3];
-        }
+        ring.Release();
+        issue();
       }
-      if (unit + step < last_unit) load(unit + step, part);
       __syncthreads();
       for (int i = static_cast<int>(threadIdx.x); i < p.slots * outputs;
            i += static_cast<int>(blockDim.x)) {
-        const int tile = first_tile + i / outputs;
         const int row = i % outputs / 16;
-        const int n = 16 * tile + i % 16;
+        const int n = 16 * (first_tile + i / outputs) + i % 16;
         if (n >= m.n) continue;
         const float residual =
             m.residual == nullptr
                 ? 0.0F
                 : m.residual[static_cast<std::size_t>(row) * m.residual_stride + n];
-        const float* t = partial + i / outputs * p.groups * outputs + i % outputs;
-        float y = 0.0F;
-#pragma unroll 8
-        for (int group = 0; group < p.groups; ++group) y += t[group * outputs];
+        float y =
+            SumGroups(partial + i / outputs * p.groups * outputs + i % outputs, p.groups, outputs);
         y = Finish(m, y, n);
         if (m.residual != nullptr) y = residual + y;
         m.y[static_cast<std::size_t>(row) * m.y_stride + n] = y;
       }
       if (unit + step < p.units) __syncthreads();
     }
-  };
-  while (unit < p.units) {
-    const RowsMatrix& m = p.matrices[MatrixOfUnit(p, unit)];
-    if (!Set::Dispatch(m.type, [&](auto type) { body(m, type); })) return;
+    ring.Drop();
   }
+  if (!ready) WaitForInputs();
 }
 
 template <class Set, bool kOne>
-__global__ void __launch_bounds__(kStreamThreads, 2)
+__global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
     RowsStreamKernel(const __grid_constant__ RowsParams p) {
   extern __shared__ __align__(16) std::byte shared[];
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const RowCodes codes = {shared, p.layout};
-  StageNormWeights(p, reinterpret_cast<float*>(shared + p.norm_at));
   AllowNext();
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const RowCodes codes = {shared, p.layout};
+  const auto step = static_cast<int>(gridDim.x * (kStreamThreads / 32));
+  int unit = static_cast<int>(blockIdx.x * (kStreamThreads / 32)) + warp;
+  TileRing ring(shared + p.tiles_at + warp * p.stages * p.tile_stride, p.stages, p.tile_stride);
+  // One sequence of tiles over all matrices.
+  TilePlace ahead = {unit, 0};
+  const auto issue = [&] {
+    if (ahead.unit >= p.units) {
+      ring.Issue(nullptr, 0);
+      return;
+    }
+    const RowsMatrix& m = p.matrices[MatrixOfUnit(p, ahead.unit)];
+    const auto index = static_cast<std::size_t>(ahead.unit - m.first_unit) * p.groups + ahead.group;
+    ring.Issue(m.data + index * m.tile_bytes, m.tile_bytes);
+    ahead.Advance(p, 0, step);
+  };
+  for (int stage = 0; stage < p.stages; ++stage) issue();
+  StageNormWeights(p, reinterpret_cast<float*>(shared + p.norm_at));
   WaitForInputs();
   const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
   if (rows == 0) return;
   MakeRowCodes<kGroupOf<Set>, kOne>(p, shared, rows);
   __syncthreads();
   const LaneColumns columns(rows);
-  const auto step = static_cast<int>(gridDim.x * (kStreamThreads / 32));
-  int unit = static_cast<int>(blockIdx.x * (kStreamThreads / 32) + threadIdx.x / 32);
-  const auto body = [&](const RowsMatrix& m, auto type) {
-    using Tile = CardTile<decltype(type)::value>;
-    const int last_unit = m.first_unit + (m.n + 15) / 16;
-    typename Tile::Raw raw;
-    typename Tile::Raw next;
-    const auto tile = [&](int of_unit, int group) {
-      const auto index = static_cast<std::size_t>(of_unit - m.first_unit) * p.groups + group;
-      return m.data + index * Tile::kBytes;
-    };
-    Tile::Load(tile(unit, 0), lane, raw);
-    for (; unit < last_unit; unit += step) {
-      float y[4] = {};
-      for (int group = 0; group < p.groups; ++group) {
-        if (group + 1 < p.groups) {
-          Tile::Load(tile(unit, group + 1), lane, next);
-        } else if (unit + step < last_unit) {
-          Tile::Load(tile(unit + step, 0), lane, next);
-        }
+  for (; unit < p.units; unit += step) {
+    const RowsMatrix& m = p.matrices[MatrixOfUnit(p, unit)];
+    float y[4] = {};
+    for (int group = 0; group < p.groups; ++group) {
+      const std::byte* tile = ring.Take();
+      Set::Dispatch(m.type, [&](auto type) {
         float t[4];
-        TileDot<decltype(type)::value, kOne>(raw, codes, group, columns.n, columns.c0, columns.c1,
-                                             t);
+        TileDot<decltype(type)::value, kOne>(tile, codes, group, columns, t);
 #pragma unroll
         for (int i = 0; i < 4; i += kOne ? 2 : 1) y[i] += t[i];
-        raw = next;
-      }
-#pragma unroll
-      for (int i = 0; i < 4; i += kOne ? 2 : 1) {
-        const int row = lane % 4 * 2 + i % 2;
-        const int n = 16 * (unit - m.first_unit) + lane / 4 + 8 * (i / 2);
-        if (row >= rows || n >= m.n) continue;
-        float value = Finish(m, y[i], n);
-        if (m.residual != nullptr) {
-          value = m.residual[static_cast<std::size_t>(row) * m.residual_stride + n] + value;
-        }
-        m.y[static_cast<std::size_t>(row) * m.y_stride + n] = value;
-      }
+      });
+      ring.Release();
+      issue();
     }
-  };
-  while (unit < p.units) {
-    const RowsMatrix& m = p.matrices[MatrixOfUnit(p, unit)];
-    if (!Set::Dispatch(m.type, [&](auto type) { body(m, type); })) return;
+#pragma unroll
+    for (int i = 0; i < 4; i += kOne ? 2 : 1) {
+      const int row = lane % 4 * 2 + i % 2;
+      const int n = 16 * (unit - m.first_unit) + lane / 4 + 8 * (i / 2);
+      if (row >= rows || n >= m.n) continue;
+      float value = Finish(m, y[i], n);
+      if (m.residual != nullptr) {
+        value = m.residual[static_cast<std::size_t>(row) * m.residual_stride + n] + value;
+      }
+      m.y[static_cast<std::size_t>(row) * m.y_stride + n] = value;
+    }
   }
 }
 
-// Row tiles of a launch from which on warps take whole ones: eight for each of 16 warps of a
-// multiprocessor.
+// Row tiles from which on warps take whole ones: enough for two a warp.
 std::int64_t StreamTiles(const Launch& launch) {
-  return std::int64_t{launch.multiprocessors} * 2 * (kStreamThreads / 32) * 2;
+  return std::int64_t{launch.multiprocessors} * kStreamBlocks * (kStreamThreads / 32) * 2;
 }
 
 template <class Set, bool kOne>
 cudaError_t StartIntegers(const Launch& launch, RowsParams& p, std::int64_t tiles) {
-  const std::int32_t fixed = p.partial_at;
+  const auto bytes = [&p](std::int32_t warps, std::int32_t slots) {
+    p.partial_at = p.tiles_at + warps * p.stages * p.tile_stride;
+    return static_cast<std::size_t>(p.partial_at + 4 * 16 * p.rows * p.groups * slots);
+  };
   if (tiles >= StreamTiles(launch)) {
-    const auto blocks = static_cast<unsigned>(2 * launch.multiprocessors);
-    return Start(launch, dim3(blocks), dim3(kStreamThreads), fixed, RowsStreamKernel<Set, kOne>, p);
+    p.parts = 1;
+    p.stages = 2;
+    const auto blocks = static_cast<unsigned>(kStreamBlocks * launch.multiprocessors);
+    return Start(launch, dim3(blocks), dim3(kStreamThreads), bytes(kStreamThreads / 32, 0),
+                 RowsStreamKernel<Set, kOne>, p);
   }
   // Few groups: several row tiles a block. Many: rounds of as even a size as 16 warps allow.
   if (p.groups <= kSplitWarps) {
@@ -219,18 +209,17 @@ cudaError_t StartIntegers(const Launch& launch, RowsParams& p, std::int64_t tile
     p.matrices[i].first_unit = p.units;
     p.units += ((p.matrices[i].n + 15) / 16 + p.slots - 1) / p.slots;
   }
-  const auto threads = static_cast<unsigned>(32 * p.parts * p.slots);
-  const std::size_t bytes =
-      static_cast<std::size_t>(fixed) + std::size_t{4} * 16 * p.rows * p.groups * p.slots;
-  const std::int32_t at_once = launch.multiprocessors * (threads <= 256 ? 3 : 2);
-  const auto blocks = static_cast<unsigned>(std::min(p.units, at_once));
-  if constexpr (Set::kCount > 2) {
-    return Start(launch, dim3(blocks), dim3(threads), bytes, RowsSplitKernel<Set, kOne, 512, 1>, p);
-  } else if (threads <= 256) {
-    return Start(launch, dim3(blocks), dim3(threads), bytes, RowsSplitKernel<Set, kOne, 256, 3>, p);
-  } else {
-    return Start(launch, dim3(blocks), dim3(threads), bytes, RowsSplitKernel<Set, kOne, 512, 2>, p);
+  const std::int32_t warps = p.parts * p.slots;
+  const std::int32_t at_once = launch.multiprocessors * (warps <= kSplitWarps ? 4 : 2);
+  const std::int32_t blocks = std::min(p.units, at_once);
+  p.stages = blocks == p.units && p.parts == p.groups ? 1 : 2;
+  const std::size_t shared = bytes(warps, p.slots);
+  if (warps <= kSplitWarps) {
+    return Start(launch, dim3(blocks), dim3(32 * warps), shared, RowsSplitKernel<Set, kOne, 256, 4>,
+                 p);
   }
+  return Start(launch, dim3(blocks), dim3(32 * warps), shared, RowsSplitKernel<Set, kOne, 512, 2>,
+               p);
 }
 
 // A launch for the matrices of one activation group.
@@ -239,13 +228,15 @@ cudaError_t RowsIntegers(const Launch& launch, RowsParams& p) {
   p.layout = LayOutRowCodes(p.k, kGroup, p.rows);
   p.norm_at = p.layout.bytes;
   p.stage_at = p.norm_at + (p.norm_weight == nullptr ? 0 : p.k * 4);
-  p.partial_at = p.stage_at + (p.norm_weight == nullptr || p.rows > 1 ? 0 : p.k * 4);
+  p.tiles_at = p.stage_at + (p.norm_weight == nullptr || p.rows > 1 ? 0 : p.k * 4);
+  p.tile_stride = 0;
   std::int64_t tiles = 0;
   bool common = true;
   for (std::int32_t i = 0; i < p.count; ++i) {
     p.matrices[i].first_unit = static_cast<std::int32_t>(tiles);
     tiles += (p.matrices[i].n + 15) / 16;
     common = common && CommonTypes::Has(p.matrices[i].type);
+    p.tile_stride = std::max(p.tile_stride, p.matrices[i].tile_bytes);
   }
   p.units = static_cast<std::int32_t>(tiles);
   if constexpr (kGroup == 32) {
@@ -268,7 +259,8 @@ RowsMatrix Lower(const CardMatrix& m) {
           m.y_stride,
           m.weight.format->ggml_type,
           static_cast<std::int32_t>(m.weight.n),
-          0};
+          0,
+          static_cast<std::int32_t>(CardTileBytes(m.weight.format->ggml_type))};
 }
 
 bool Valid(const RowsLinearArgs& args) {
@@ -287,12 +279,8 @@ bool Valid(const RowsLinearArgs& args) {
 template <class Set, bool kOne>
 cudaError_t AllowSets(std::size_t bytes) {
   cudaError_t status = AllowShared(RowsStreamKernel<Set, kOne>, bytes);
-  if constexpr (Set::kCount > 2) {
-    if (status == cudaSuccess) status = AllowShared(RowsSplitKernel<Set, kOne, 512, 1>, bytes);
-  } else {
-    if (status == cudaSuccess) status = AllowShared(RowsSplitKernel<Set, kOne, 256, 3>, bytes);
-    if (status == cudaSuccess) status = AllowShared(RowsSplitKernel<Set, kOne, 512, 2>, bytes);
-  }
+  if (status == cudaSuccess) status = AllowShared(RowsSplitKernel<Set, kOne, 256, 4>, bytes);
+  if (status == cudaSuccess) status = AllowShared(RowsSplitKernel<Set, kOne, 512, 2>, bytes);
   return status;
 }
 

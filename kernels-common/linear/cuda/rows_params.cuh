@@ -19,6 +19,7 @@ struct RowsMatrix {
   std::int32_t type;
   std::int32_t n;
   std::int32_t first_unit;
+  std::int32_t tile_bytes;  // integer formats
 };
 
 struct RowsParams {
@@ -36,7 +37,11 @@ struct RowsParams {
   // Warps of a block: `slots` row tiles at a time, each by `parts` warps that share its groups.
   std::int32_t slots;
   std::int32_t parts;
+  // Tiles that a warp has in flight, and the bytes between them.
+  std::int32_t stages;
+  std::int32_t tile_stride;
   // Dynamic shared memory: row codes first, then these, in bytes.
+  std::int32_t tiles_at;
   std::int32_t norm_at;
   std::int32_t stage_at;
   std::int32_t partial_at;

@@ -5,6 +5,7 @@
 #include "kernels-common/cuda/launch.cuh"
 #include "kernels-common/linear/cuda/row_codes.cuh"
 #include "kernels-common/linear/cuda/rows_linear.h"
+#include "kernels-common/linear/cuda/tile_ring.cuh"
 #include "kernels-common/moe/cuda/route.cuh"
 #include "kernels-common/moe/cuda/rows_experts_params.cuh"
 #include "kernels-common/quant/cuda/card_types.cuh"
@@ -19,98 +20,84 @@ constexpr int kGroupOf = 256;
 template <>
 constexpr int kGroupOf<Types32> = 32;
 
-constexpr int kGateUpThreads = 256;
-constexpr int kDownThreads = 768;
-
-// Stores a tile's t: [row of the activations][row of the tile], 16 * rows floats.
-template <bool kOne>
-__device__ __forceinline__ void StoreT(const float (&t)[4], float* out, int rows) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const int column = lane % 4 * 2;
-  out += lane / 4;
-  if (column < rows) {
-    out[16 * column] = t[0];
-    out[16 * column + 8] = t[2];
-  }
-  if (!kOne && column + 1 < rows) {
-    out[16 * column + 16] = t[1];
-    out[16 * column + 24] = t[3];
-  }
-}
-
-// N5: t of ascending groups.
-__device__ __forceinline__ float SumGroups(const float* t, int groups, int stride) {
-  float y = 0.0F;
-#pragma unroll 8
-  for (int group = 0; group < groups; ++group) y += t[group * stride];
-  return y;
-}
+constexpr int kWarps = 8;
+constexpr int kThreads = 32 * kWarps;
+constexpr int kDownStagesMax = 3;
+constexpr int kBlocks = 4;  // of a multiprocessor: 64 registers a thread
 
 // Gate and up. A block takes units (an expert of the pass, `slots` tiles of 16 rows) one after
 // another; its warps share the tile's groups of 256 values.
 template <class Set, bool kOne>
-__global__ void __launch_bounds__(kGateUpThreads, 3)
+__global__ void __launch_bounds__(kThreads, kBlocks)
     GateUpKernel(const __grid_constant__ GateUpParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ PassPicks picks;
-  const int lane = static_cast<int>(threadIdx.x % 32);
+  // The first block lets the next kernel start once it has written the ids, which that kernel may
+  // look at before it waits.
+  if (blockIdx.x != 0) AllowNext();
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int slot = warp / p.parts;
   const int part = warp % p.parts;
+  const auto step = static_cast<int>(gridDim.x);
   const RowCodes codes = {shared, p.layout};
   auto* partial = reinterpret_cast<float*>(shared + p.partial_at);
   auto* table = reinterpret_cast<unsigned long long*>(shared + p.table_at);
+  const int stride = p.gate.tile_bytes + p.up.tile_bytes;
+  TileRing ring(shared + p.tiles_at + warp * p.stages * stride, p.stages, stride);
   ClearPicks<kOne>(p.experts, table);
   WaitForInputs();
   const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
-  RouteRows<kOne>(p, rows, picks, table);
-  AllowNext();
-  CopyQuantisedRows(p.quantised, codes, rows);
+  const bool idle = RouteRows<kOne>(p, rows, picks, table);
+  if (idle) CopyQuantisedRows(p.quantised, codes, rows, 32 * rows);
   __syncthreads();
   CollectPicks<kOne>(p.experts, p.top_k, rows, picks, table);
+  if (blockIdx.x == 0) AllowNext();
   if (rows == 0) return;
 
-  const int n = min(lane / 4, rows - 1);
-  const int c0 = min(lane % 4 * 2, rows - 1);
-  const int c1 = min(lane % 4 * 2 + 1, rows - 1);
-  const int outputs = 16 * rows;
   const int units = picks.count * p.units_of_expert;
+  int ahead_unit = static_cast<int>(blockIdx.x);
+  int ahead_group = part;
+  const auto issue = [&] {
+    const int tile = ahead_unit % p.units_of_expert * p.slots + slot;
+    if (ahead_unit < units && tile < p.tiles) {
+      const auto expert = static_cast<std::size_t>(picks.expert[ahead_unit / p.units_of_expert]);
+      const auto index = static_cast<std::size_t>(tile) * p.groups + ahead_group;
+      ring.Copy(p.gate.data + expert * p.gate.expert_bytes + index * p.gate.tile_bytes,
+                p.gate.tile_bytes, 0);
+      ring.Copy(p.up.data + expert * p.up.expert_bytes + index * p.up.tile_bytes, p.up.tile_bytes,
+                p.gate.tile_bytes);
+    }
+    ring.Close();
+    ahead_group += p.parts;
+    if (ahead_group >= p.groups) {
+      ahead_group = part;
+      ahead_unit += step;
+    }
+  };
+  for (int stage = 0; stage < p.stages; ++stage) issue();
+  if (!idle) {
+    CopyQuantisedRows(p.quantised, codes, rows, 0);
+    __syncthreads();
+  }
+
+  const LaneColumns columns(rows);
+  const int outputs = 16 * rows;
   float* mine = partial + slot * 2 * p.groups * outputs;
-  for (int unit = static_cast<int>(blockIdx.x); unit < units; unit += static_cast<int>(gridDim.x)) {
+  for (int unit = static_cast<int>(blockIdx.x); unit < units; unit += step) {
     const int pick = unit / p.units_of_expert;
     const int first_tile = unit % p.units_of_expert * p.slots;
-    const int tile = first_tile + slot;
-    const auto expert = static_cast<std::size_t>(picks.expert[pick]);
-    const std::byte* gate = p.gate.data + expert * p.gate.expert_bytes;
-    const std::byte* up = p.up.data + expert * p.up.expert_bytes;
-    for (int group = part; group < p.groups && tile < p.tiles; group += p.parts) {
-      const auto index = static_cast<std::size_t>(tile) * p.groups + group;
-      float t[4];
-      if (p.gate.type == p.up.type) {
-        Set::Dispatch(p.gate.type, [&](auto type) {
-          constexpr int kType = decltype(type)::value;
-          using Tile = CardTile<kType>;
-          typename Tile::Raw raw;
-          typename Tile::Raw raw_up;
-          Tile::Load(gate + index * Tile::kBytes, lane, raw);
-          Tile::Load(up + index * Tile::kBytes, lane, raw_up);
-          TileDot<kType, kOne>(raw, codes, group, n, c0, c1, t);
-          StoreT<kOne>(t, mine + group * outputs, rows);
-          TileDot<kType, kOne>(raw_up, codes, group, n, c0, c1, t);
-          StoreT<kOne>(t, mine + (p.groups + group) * outputs, rows);
+    for (int group = part; group < p.groups; group += p.parts) {
+      const std::byte* pair = ring.Take();
+      for (int matrix = 0; matrix < 2 && first_tile + slot < p.tiles; ++matrix) {
+        Set::Dispatch(matrix == 0 ? p.gate.type : p.up.type, [&](auto type) {
+          float t[4];
+          TileDot<decltype(type)::value, kOne>(pair + matrix * p.gate.tile_bytes, codes, group,
+                                               columns, t);
+          StoreT<kOne>(t, mine + (matrix * p.groups + group) * outputs, rows);
         });
-      } else {
-        for (int matrix = 0; matrix < 2; ++matrix) {
-          Set::Dispatch(matrix == 0 ? p.gate.type : p.up.type, [&](auto type) {
-            constexpr int kType = decltype(type)::value;
-            using Tile = CardTile<kType>;
-            typename Tile::Raw raw;
-            Tile::Load((matrix == 0 ? gate : up) + index * Tile::kBytes, lane, raw);
-            TileDot<kType, kOne>(raw, codes, group, n, c0, c1, t);
-            StoreT<kOne>(t, mine + (matrix * p.groups + group) * outputs, rows);
-          });
-        }
       }
+      ring.Release();
+      issue();
     }
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < p.slots * outputs;
@@ -124,21 +111,22 @@ __global__ void __launch_bounds__(kGateUpThreads, 3)
       const float u = SumGroups(t + p.groups * outputs, p.groups, outputs);
       p.h[static_cast<std::size_t>(row * p.top_k + rank) * p.h_stride + output] = ExactSilu(g) * u;
     }
-    if (unit + static_cast<int>(gridDim.x) < units) __syncthreads();
+    if (unit + step < units) __syncthreads();
   }
 }
 
-// Down. A block makes `16` outputs of all rows: rounds of `slots` experts, whose warps share the
+// Down. A block makes 16 outputs of all rows: rounds of `slots` experts, whose warps share the
 // groups of 256 values and quantise those of h for themselves; the picks' Q (N7) are summed in
 // shared memory.
 template <class Set, bool kOne>
-__global__ void __launch_bounds__(kDownThreads, 1)
+__global__ void __launch_bounds__(kThreads, kBlocks)
     DownKernel(const __grid_constant__ DownParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ PassPicks picks;
   __shared__ unsigned long long sums[16 * kRowsMax];
-  __shared__ float weights[kRowsMax * kMaxPicks];
+  __shared__ std::int32_t ids[kPassPicksMax];
   constexpr int kGroup = kGroupOf<Set>;
+  AllowNext();
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int slot = warp / p.parts;
@@ -146,43 +134,77 @@ __global__ void __launch_bounds__(kDownThreads, 1)
   const RowCodes codes = {shared + warp * p.layout.bytes, p.layout};
   auto* partial = reinterpret_cast<float*>(shared + p.partial_at);
   auto* table = reinterpret_cast<unsigned long long*>(shared + p.table_at);
-  ClearPicks<kOne>(p.experts, table);
-  AllowNext();
-  WaitForInputs();
-  const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
-  for (int i = static_cast<int>(threadIdx.x); i < rows * p.top_k;
+  TileRing ring(shared + p.tiles_at + warp * p.stages * p.down.tile_bytes, p.stages,
+                p.down.tile_bytes);
+  const auto first_tile = static_cast<std::size_t>(blockIdx.x) * p.groups;
+  int ahead_pick = slot;
+  int ahead_group = part;
+  const auto issue = [&] {
+    const std::byte* from = nullptr;
+    if (ahead_pick < picks.count) {
+      from = p.down.data +
+             static_cast<std::size_t>(picks.expert[ahead_pick]) * p.down.expert_bytes +
+             (first_tile + ahead_group) * p.down.tile_bytes;
+    }
+    ring.Issue(from, p.down.tile_bytes);
+    ahead_group += p.parts;
+    if (ahead_group >= p.groups) {
+      ahead_group = part;
+      ahead_pick += p.slots;
+    }
+  };
+  // Picks of `count` rows whose ids are in shared memory, and their first tiles.
+  const auto begin = [&](int count) {
+    ClearPicks<kOne>(p.experts, table);
+    for (int i = static_cast<int>(threadIdx.x); i < count * p.top_k; i += kThreads) {
+      AddPick<kOne>(ids[i], i / p.top_k, i % p.top_k, picks, table);
+    }
+    __syncthreads();
+    CollectPicks<kOne>(p.experts, p.top_k, count, picks, table);
+    ahead_pick = slot;
+    ahead_group = part;
+    for (int stage = 0; stage < p.stages; ++stage) issue();
+  };
+
+  // The ids were written before this kernel was allowed to start, by a kernel that may still run:
+  // tiles are asked for on their word, which is checked once it counts.
+  bool valid = true;
+  for (int i = static_cast<int>(threadIdx.x); i < p.rows * p.top_k;
        i += static_cast<int>(blockDim.x)) {
-    AddPick<kOne>(p.ids[i], i / p.top_k, i % p.top_k, picks, table);
-    weights[i] = p.weights[i];
+    const std::int32_t id = *static_cast<const volatile std::int32_t*>(p.ids + i);
+    ids[i] = id;
+    valid = valid && id >= 0 && id < p.experts;
   }
-  for (int i = static_cast<int>(threadIdx.x); i < 16 * rows; i += static_cast<int>(blockDim.x)) {
+  for (int i = static_cast<int>(threadIdx.x); i < 16 * p.rows; i += static_cast<int>(blockDim.x)) {
     sums[i] = 0;
   }
-  __syncthreads();
-  CollectPicks<kOne>(p.experts, p.top_k, rows, picks, table);
+  const bool early = __syncthreads_and(valid) != 0;
+  if (early) begin(p.rows);
+  WaitForInputs();
+  const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
+  bool same = early && rows == p.rows;
+  for (int i = static_cast<int>(threadIdx.x); i < rows * p.top_k;
+       i += static_cast<int>(blockDim.x)) {
+    same = same && p.ids[i] == ids[i];
+  }
+  if (__syncthreads_and(same) == 0) {
+    for (int i = static_cast<int>(threadIdx.x); i < rows * p.top_k;
+         i += static_cast<int>(blockDim.x)) {
+      ids[i] = p.ids[i];
+    }
+    ring.Drop();
+    __syncthreads();
+    begin(rows);
+  }
   if (rows == 0) return;
 
-  const int n = min(lane / 4, rows - 1);
-  const int c0 = min(lane % 4 * 2, rows - 1);
-  const int c1 = min(lane % 4 * 2 + 1, rows - 1);
+  const LaneColumns columns(rows);
   const int outputs = 16 * rows;
   float* mine = partial + slot * p.groups * outputs;
-  const auto tile = static_cast<std::size_t>(blockIdx.x);
-  const auto body = [&](auto type) {
-    using Tile = CardTile<decltype(type)::value>;
-    typename Tile::Raw raw;
-    const auto load = [&](int pick, int group) {
-      if (pick >= picks.count) return;
-      const auto expert = static_cast<std::size_t>(picks.expert[pick]);
-      Tile::Load(
-          p.down.data + expert * p.down.expert_bytes + (tile * p.groups + group) * Tile::kBytes,
-          lane, raw);
-    };
-    load(slot, part);
-    for (int first = 0; first < picks.count; first += p.slots) {
-      const int pick = first + slot;
-      for (int group = part; group < p.groups && pick < picks.count; group += p.parts) {
-        if (group != part) load(pick, group);
+  for (int first = 0; first < picks.count; first += p.slots) {
+    const int pick = first + slot;
+    for (int group = part; group < p.groups; group += p.parts) {
+      if (pick < picks.count) {
         for (int row = 0; row < rows; ++row) {
           const int rank = picks.Rank<kOne>(pick, row);
           if (rank < 0) continue;
@@ -191,40 +213,42 @@ __global__ void __launch_bounds__(kDownThreads, 1)
                       256 * group + 8 * lane, p.k, v);
           StoreStretch<kGroup>(v, codes, row, 0);
         }
-        __syncwarp();
-        float t[4];
-        TileDot<decltype(type)::value, kOne>(raw, codes, 0, n, c0, c1, t);
-        StoreT<kOne>(t, mine + group * outputs, rows);
-        __syncwarp();
       }
-      if (first + p.slots < picks.count) load(pick + p.slots, part);
-      __syncthreads();
-      for (int i = static_cast<int>(threadIdx.x); i < p.slots * outputs;
-           i += static_cast<int>(blockDim.x)) {
-        const int row = i % outputs / 16;
-        const int of_pick = first + i / outputs;
-        if (of_pick >= picks.count) continue;
-        const int rank = picks.Rank<kOne>(of_pick, row);
-        if (rank < 0) continue;
-        const float y =
-            SumGroups(partial + i / outputs * p.groups * outputs + i % outputs, p.groups, outputs);
-        const float v = weights[row * p.top_k + rank] * y;
-        if (fabsf(v) < 0x1p26F) {
-          const long long q = __double2ll_rn(static_cast<double>(v) * 0x1p32);
-          atomicAdd(sums + i % outputs, static_cast<unsigned long long>(q));
-        } else if (16 * static_cast<int>(blockIdx.x) + i % 16 < p.n) {
-          atomicMin(p.failed_row, row);
-        }
+      const std::byte* tile = ring.Take();
+      if (pick < picks.count) {
+        Set::Dispatch(p.down.type, [&](auto type) {
+          float t[4];
+          TileDot<decltype(type)::value, kOne>(tile, codes, 0, columns, t);
+          StoreT<kOne>(t, mine + group * outputs, rows);
+        });
       }
-      __syncthreads();
+      ring.Release();
+      issue();
     }
-  };
-  if (!Set::Dispatch(p.down.type, body)) return;
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < p.slots * outputs;
+         i += static_cast<int>(blockDim.x)) {
+      const int row = i % outputs / 16;
+      const int of_pick = first + i / outputs;
+      const int output = 16 * static_cast<int>(blockIdx.x) + i % 16;
+      if (of_pick >= picks.count || output >= p.n) continue;
+      const int rank = picks.Rank<kOne>(of_pick, row);
+      if (rank < 0) continue;
+      const float y =
+          SumGroups(partial + i / outputs * p.groups * outputs + i % outputs, p.groups, outputs);
+      const float v = p.weights[row * p.top_k + rank] * y;
+      if (fabsf(v) < 0x1p26F) {
+        const long long q = __double2ll_rn(static_cast<double>(v) * 0x1p32);
+        atomicAdd(sums + i % outputs, static_cast<unsigned long long>(q));
+      } else {
+        atomicMin(p.failed_row, row);
+      }
+    }
+    __syncthreads();
+  }
   for (int i = static_cast<int>(threadIdx.x); i < outputs; i += static_cast<int>(blockDim.x)) {
-    const int row = i / 16;
     const int output = 16 * static_cast<int>(blockIdx.x) + i % 16;
-    if (output >= p.n) continue;
-    StorePickSum(p, static_cast<long long>(sums[i]), row, output);
+    if (output < p.n) StorePickSum(p, static_cast<long long>(sums[i]), i / 16, output);
   }
 }
 
@@ -234,36 +258,41 @@ std::int32_t PassExpertsMax(std::int32_t rows, std::int32_t top_k, std::int32_t 
 
 template <class Set, bool kOne>
 cudaError_t StartGateUp(const Launch& launch, GateUpParams& p) {
-  constexpr std::int32_t kWarps = kGateUpThreads / 32;
   p.layout = LayOutRowCodes(p.k, kGroupOf<Set>, p.rows);
   const std::int32_t rounds = (p.groups + kWarps - 1) / kWarps;
   p.parts = (p.groups + rounds - 1) / rounds;
   p.slots = kWarps / p.parts;
   p.units_of_expert = (p.tiles + p.slots - 1) / p.slots;
-  p.table_at = p.layout.bytes;
+  const std::int32_t units = PassExpertsMax(p.rows, p.top_k, p.experts) * p.units_of_expert;
+  const std::int32_t blocks = std::min(units, 3 * launch.multiprocessors);
+  p.stages = blocks == units && p.parts == p.groups ? 1 : 2;
+  const std::int32_t warps = p.parts * p.slots;
+  p.tiles_at = p.layout.bytes;
+  p.table_at = p.tiles_at + warps * p.stages * (p.gate.tile_bytes + p.up.tile_bytes);
   p.partial_at = p.table_at + (kOne ? 0 : 8 * p.experts);
   const std::size_t bytes = p.partial_at + std::size_t{4} * 2 * 16 * p.rows * p.groups * p.slots;
-  const std::int32_t units = PassExpertsMax(p.rows, p.top_k, p.experts) * p.units_of_expert;
-  return Start(launch, dim3(std::min(units, 3 * launch.multiprocessors)),
-               dim3(32 * p.parts * p.slots), bytes, GateUpKernel<Set, kOne>, p);
+  return Start(launch, dim3(blocks), dim3(32 * warps), bytes, GateUpKernel<Set, kOne>, p);
 }
 
 template <class Set, bool kOne>
 cudaError_t StartDown(const Launch& launch, DownParams& p) {
-  constexpr std::int32_t kWarps = kDownThreads / 32;
   p.layout = LayOutRowCodes(256, kGroupOf<Set>, p.rows);
-  const std::int32_t rounds = (p.groups + kWarps - 1) / kWarps;
-  p.parts = (p.groups + rounds - 1) / rounds;
-  p.slots = std::min(kWarps / p.parts, PassExpertsMax(p.rows, p.top_k, p.experts));
+  const std::int32_t picks = PassExpertsMax(p.rows, p.top_k, p.experts);
+  p.parts = std::min(p.groups, kWarps / std::min(kWarps, picks));
+  p.slots = std::min(kWarps / p.parts, picks);
+  const std::int32_t tiles = (picks + p.slots - 1) / p.slots * ((p.groups + p.parts - 1) / p.parts);
+  p.stages = std::min(tiles, kDownStagesMax);
   const std::int32_t warps = p.parts * p.slots;
-  p.table_at = warps * p.layout.bytes;
+  p.tiles_at = warps * p.layout.bytes;
+  p.table_at = p.tiles_at + warps * p.stages * p.down.tile_bytes;
   p.partial_at = p.table_at + (kOne ? 0 : 8 * p.experts);
   const std::size_t bytes = p.partial_at + std::size_t{4} * 16 * p.rows * p.groups * p.slots;
   return Start(launch, dim3((p.n + 15) / 16), dim3(32 * warps), bytes, DownKernel<Set, kOne>, p);
 }
 
 ExpertBank Lower(const CardWeight& w) {
-  return {static_cast<const std::byte*>(w.data), w.row_bytes, w.expert_bytes, w.format->ggml_type};
+  return {static_cast<const std::byte*>(w.data), w.row_bytes, w.expert_bytes, w.format->ggml_type,
+          static_cast<std::int32_t>(CardTileBytes(w.format->ggml_type))};
 }
 
 bool ValidWeight(const CardWeight& w) {

@@ -16,6 +16,7 @@ struct ExpertBank {
   std::size_t row_bytes;  // float formats
   std::size_t expert_bytes;
   std::int32_t type;
+  std::int32_t tile_bytes;  // integer formats
 };
 
 struct GateUpParams {
@@ -37,6 +38,8 @@ struct GateUpParams {
   std::int32_t slots;
   std::int32_t parts;
   std::int32_t units_of_expert;
+  std::int32_t stages;  // pairs of tiles that a warp has in flight
+  std::int32_t tiles_at;
   std::int32_t table_at;
   std::int32_t partial_at;
   RowCodesLayout layout;
@@ -59,6 +62,8 @@ struct DownParams {
   std::int32_t groups;
   std::int32_t slots;
   std::int32_t parts;
+  std::int32_t stages;  // tiles that a warp has in flight
+  std::int32_t tiles_at;
   std::int32_t table_at;
   std::int32_t partial_at;
   RowCodesLayout layout;  // of one warp's stretch
@@ -130,9 +135,10 @@ __device__ __forceinline__ void CollectPicks(int experts, int top_k, int rows, P
   __syncthreads();
 }
 
-// Routes every row by a warp; the first block also writes ids, weights and failures.
+// Routes every row by a warp; the first block also writes ids, weights and failures, and makes them
+// visible. True where the block has warps without a row: all of them then return at once.
 template <bool kOne>
-__device__ __forceinline__ void RouteRows(const GateUpParams& p, int rows, PassPicks& picks,
+__device__ __forceinline__ bool RouteRows(const GateUpParams& p, int rows, PassPicks& picks,
                                           unsigned long long* table) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   for (int row = static_cast<int>(threadIdx.x / 32); row < rows;
@@ -147,8 +153,12 @@ __device__ __forceinline__ void RouteRows(const GateUpParams& p, int rows, PassP
         p.router.weights[row * p.top_k + lane] = pick.weight;
       }
     }
-    if (blockIdx.x == 0 && lane == 0 && !pick.finite) atomicMin(p.failed_row, row);
+    if (blockIdx.x == 0) {
+      if (lane == 0 && !pick.finite) atomicMin(p.failed_row, row);
+      __threadfence();
+    }
   }
+  return rows < static_cast<int>(blockDim.x / 32);
 }
 
 // N7's end: the one rounding, and the residual.
