@@ -173,10 +173,15 @@ __device__ __forceinline__ void TileDot(const std::byte* tile, const RowCodes& x
   const int q = static_cast<int>(threadIdx.x % 4);
   constexpr int kStep = kOne ? 2 : 1;
   constexpr int kParts = 256 / Tile::kSpan;
+  constexpr bool kRaised = requires { Tile::kOffset; };
   const std::byte* codes = x.Codes(n) + 256 * group + (Tile::kSpan == 32 ? 8 : 4) * q;
   const auto dot = [&](int s, int(&d)[4]) {
     std::uint32_t a[Tile::kSpan / 8];
-    Tile::Codes(raw, s, a);
+    if constexpr (kRaised) {
+      Tile::RaisedCodes(raw, s, a);
+    } else {
+      Tile::Codes(raw, s, a);
+    }
     if constexpr (Tile::kSpan == 32) {
       const uint2 b = *reinterpret_cast<const uint2*>(codes + 32 * s);
       Mma32(d, a, b.x, b.y);
@@ -194,14 +199,27 @@ __device__ __forceinline__ void TileDot(const std::byte* tile, const RowCodes& x
 #pragma unroll
       for (int i = 0; i < 4; i += kStep) sum[i] += scale[i / 2] * d[i];
     }
+    // Sums over the activations' sums: of mins, or of scales where codes were raised.
     int mins[4] = {};
-    if constexpr (Tile::kForm == BlockForm::kScaleMin) {
-      const std::uint32_t a[2] = {Tile::Mins(raw, 0, q), Tile::Mins(raw, 1, q)};
+    if constexpr (Tile::kForm == BlockForm::kScaleMin || kRaised) {
+      std::uint32_t a[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if constexpr (kRaised) {
+          a[half] = Tile::ScaleWord(raw, half, q);
+        } else {
+          a[half] = Tile::Mins(raw, half, q);
+        }
+      }
       const int at = 16 * group + 4 * q;
       Mma16(mins, a, *reinterpret_cast<const std::uint32_t*>(x.High(n) + at));
 #pragma unroll
       for (int i = 0; i < 4; ++i) mins[i] *= 16;
       Mma16(mins, a, *reinterpret_cast<const std::uint32_t*>(x.Low(n) + at));
+    }
+    if constexpr (kRaised) {
+#pragma unroll
+      for (int i = 0; i < 4; i += kStep) sum[i] -= Tile::kOffset * mins[i];
     }
     const float scale[2] = {x.Scales(c0)[group], x.Scales(c1)[group]};
 #pragma unroll

@@ -15,14 +15,6 @@ constexpr int kShortOutputs = 8192;
 constexpr int kLongWarps = 8;
 constexpr int kLongSteps = 16;
 
-__device__ __forceinline__ void StoreOutput(const RowsMatrix& m, float y, int row, int n) {
-  y = Finish(m, y, n);
-  if (m.residual != nullptr) {
-    y = m.residual[static_cast<std::size_t>(row) * m.residual_stride + n] + y;
-  }
-  m.y[static_cast<std::size_t>(row) * m.y_stride + n] = y;
-}
-
 // Units: outputs x rows, a matrix after another; then the side outputs' rows x stretches.
 // kFull: rows of exactly kShortSteps steps.
 template <bool kFull>
@@ -43,7 +35,7 @@ __global__ void __launch_bounds__(128, 3) ShortKernel(const __grid_constant__ Ro
   StageNormWeights(p, norm_weights);
   __syncthreads();
   WaitForInputs();
-  const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
+  const int rows = LiveRows(p);
   const int side = unit - p.units;
   const int row = dot ? (unit - m.first_unit) % p.rows : side / p.groups;
   if (row >= rows) return;
@@ -64,7 +56,8 @@ __global__ void __launch_bounds__(128, 3) ShortKernel(const __grid_constant__ Ro
   if (!dot) {
     float stretch[8];
     const int start = side % p.groups * 256;
-    NormedStretch(p, x, norm_weights, factor, start, stretch);
+    LoadStretch(x, start + 8 * lane, p.k, stretch);
+    NormStretch(p, norm_weights, factor, start + 8 * lane, stretch);
     StoreSide(p, stretch, row, start);
     return;
   }
@@ -77,7 +70,7 @@ __global__ void __launch_bounds__(128, 3) ShortKernel(const __grid_constant__ Ro
     sum = __fmaf_rn(w[i], value, sum);
   }
   sum = LaneTree(sum);
-  if (lane == 0) StoreOutput(m, sum, row, output);
+  if (lane == 0) StoreOutput(p, m, sum, row, output);
 }
 
 __global__ void __launch_bounds__(32 * kLongWarps)
@@ -94,7 +87,7 @@ __global__ void __launch_bounds__(32 * kLongWarps)
   AllowNext();
   StageNormWeights(p, norm_weights);
   WaitForInputs();
-  const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
+  const int rows = LiveRows(p);
   if (norm) {
     for (int row = warp; row < rows; row += kLongWarps) {
       const float factor = NormFactor(InputRow(p, row), p.k, p.eps);
@@ -107,7 +100,8 @@ __global__ void __launch_bounds__(32 * kLongWarps)
       const int row = i / p.groups;
       const int start = i % p.groups * 256;
       float v[8];
-      NormedStretch(p, InputRow(p, row), norm_weights, norm ? factors[row] : 1.0F, start, v);
+      LoadStretch(InputRow(p, row), start + 8 * lane, p.k, v);
+      NormStretch(p, norm_weights, norm ? factors[row] : 1.0F, start + 8 * lane, v);
       StoreSide(p, v, row, start);
     }
   }
@@ -137,7 +131,7 @@ __global__ void __launch_bounds__(32 * kLongWarps)
     for (int row = 0; row < kRowsMax; ++row) {
       if (row >= rows) continue;
       const float y = LaneTree(sum[row]);
-      if (lane == 0) StoreOutput(m, y, row, output);
+      if (lane == 0) StoreOutput(p, m, y, row, output);
     }
   }
 }

@@ -25,7 +25,10 @@ constexpr int kGroupOf<Types32> = 32;
 // Of blocks that stream; how many share a multiprocessor.
 constexpr int kStreamThreads = 256;
 constexpr int kStreamBlocks = 3;
-constexpr int kSplitWarps = 8;  // for rows of up to 8 groups
+// Warps of a block that splits tiles: a bound of 1024 threads leaves each 64 registers.
+constexpr int kSplitWarps = 24;
+constexpr int kSplitThreads = 1024;
+constexpr std::size_t kSharedMax = 216 * 1024;
 
 // A place in a warp's sequence of tiles: units of a block, groups of a warp.
 struct TilePlace {
@@ -40,8 +43,8 @@ struct TilePlace {
   }
 };
 
-template <class Set, bool kOne, int kThreads, int kBlocks>
-__global__ void __launch_bounds__(kThreads, kBlocks)
+template <class Set, bool kOne>
+__global__ void __launch_bounds__(kSplitThreads, 1)
     RowsSplitKernel(const __grid_constant__ RowsParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   AllowNext();
@@ -72,9 +75,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       ready = true;
       StageNormWeights(p, reinterpret_cast<float*>(shared + p.norm_at));
       WaitForInputs();
-      rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
+      rows = LiveRows(p);
       if (rows == 0) return;
-      MakeRowCodes<kGroupOf<Set>, kOne>(p, shared, rows);
+      MakeRowCodes<kGroupOf<Set>>(p, shared, rows);
       __syncthreads();
     }
     const LaneColumns columns(rows);
@@ -101,15 +104,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         const int row = i % outputs / 16;
         const int n = 16 * (first_tile + i / outputs) + i % 16;
         if (n >= m.n) continue;
-        const float residual =
-            m.residual == nullptr
-                ? 0.0F
-                : m.residual[static_cast<std::size_t>(row) * m.residual_stride + n];
-        float y =
+        const float y =
             SumGroups(partial + i / outputs * p.groups * outputs + i % outputs, p.groups, outputs);
-        y = Finish(m, y, n);
-        if (m.residual != nullptr) y = residual + y;
-        m.y[static_cast<std::size_t>(row) * m.y_stride + n] = y;
+        StoreOutput(p, m, y, row, n);
       }
       if (unit + step < p.units) __syncthreads();
     }
@@ -144,9 +141,9 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
   for (int stage = 0; stage < p.stages; ++stage) issue();
   StageNormWeights(p, reinterpret_cast<float*>(shared + p.norm_at));
   WaitForInputs();
-  const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
+  const int rows = LiveRows(p);
   if (rows == 0) return;
-  MakeRowCodes<kGroupOf<Set>, kOne>(p, shared, rows);
+  MakeRowCodes<kGroupOf<Set>>(p, shared, rows);
   __syncthreads();
   const LaneColumns columns(rows);
   for (; unit < p.units; unit += step) {
@@ -168,11 +165,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
       const int row = lane % 4 * 2 + i % 2;
       const int n = 16 * (unit - m.first_unit) + lane / 4 + 8 * (i / 2);
       if (row >= rows || n >= m.n) continue;
-      float value = Finish(m, y[i], n);
-      if (m.residual != nullptr) {
-        value = m.residual[static_cast<std::size_t>(row) * m.residual_stride + n] + value;
-      }
-      m.y[static_cast<std::size_t>(row) * m.y_stride + n] = value;
+      StoreOutput(p, m, y[i], row, n);
     }
   }
 }
@@ -182,70 +175,106 @@ std::int64_t StreamTiles(const Launch& launch) {
   return std::int64_t{launch.multiprocessors} * kStreamBlocks * (kStreamThreads / 32) * 2;
 }
 
+// Sets what lies behind the codes in shared memory; its bytes in all. `stage`: whether input rows
+// may be staged where there is room.
+std::size_t LayOut(RowsParams& p, std::int32_t warps, std::int32_t slots, bool stage) {
+  const bool norm = p.norm_weight != nullptr;
+  p.norm_at = p.layout.bytes;
+  p.stage_at = norm ? p.norm_at + p.k * 4 : 0;
+  p.tiles_at = norm ? p.stage_at + p.rows * p.k * 4 : p.norm_at;
+  const std::size_t tiles = static_cast<std::size_t>(warps) * p.stages * p.tile_stride;
+  const std::size_t partial = std::size_t{4} * 16 * p.rows * p.groups * slots;
+  if (norm && (!stage || p.tiles_at + tiles + partial > kSharedMax)) {
+    p.tiles_at = p.stage_at;
+    p.stage_at = 0;
+  }
+  p.partial_at = p.tiles_at + static_cast<std::int32_t>(tiles);
+  return p.partial_at + partial;
+}
+
 template <class Set, bool kOne>
-cudaError_t StartIntegers(const Launch& launch, RowsParams& p, std::int64_t tiles) {
-  const auto bytes = [&p](std::int32_t warps, std::int32_t slots) {
-    p.partial_at = p.tiles_at + warps * p.stages * p.tile_stride;
-    return static_cast<std::size_t>(p.partial_at + 4 * 16 * p.rows * p.groups * slots);
-  };
-  if (tiles >= StreamTiles(launch)) {
-    p.parts = 1;
-    p.stages = 2;
-    const auto blocks = static_cast<unsigned>(kStreamBlocks * launch.multiprocessors);
-    return Start(launch, dim3(blocks), dim3(kStreamThreads), bytes(kStreamThreads / 32, 0),
-                 RowsStreamKernel<Set, kOne>, p);
-  }
-  // Few groups: several row tiles a block. Many: rounds of as even a size as 16 warps allow.
-  if (p.groups <= kSplitWarps) {
-    p.parts = p.groups;
-    p.slots = kSplitWarps / p.groups;
-  } else {
-    const std::int32_t rounds = (p.groups + 15) / 16;
-    p.parts = (p.groups + rounds - 1) / rounds;
-    p.slots = 1;
-  }
+cudaError_t StartStream(const Launch& launch, RowsParams& p) {
+  constexpr int kWarps = kStreamThreads / 32;
+  p.parts = 1;
+  p.stages = 2;
+  const std::size_t shared = LayOut(p, kWarps, 0, p.rows == 1);
+  if (shared > kSharedMax) return cudaErrorInvalidValue;
+  const auto blocks = static_cast<unsigned>(kStreamBlocks * launch.multiprocessors);
+  return Start(launch, dim3(blocks), dim3(kStreamThreads), shared, RowsStreamKernel<Set, kOne>, p);
+}
+
+template <class Set, bool kOne>
+cudaError_t StartSplit(const Launch& launch, RowsParams& p, std::int64_t tiles) {
+  // A warp a group, in even rounds where there are more groups than warps; then as many row tiles
+  // at a time as one block a multiprocessor needs.
+  const std::int32_t rounds = (p.groups + kSplitWarps - 1) / kSplitWarps;
+  p.parts = (p.groups + rounds - 1) / rounds;
+  const std::int64_t even = (tiles + launch.multiprocessors - 1) / launch.multiprocessors;
+  p.slots = static_cast<std::int32_t>(std::min<std::int64_t>(kSplitWarps / p.parts, even));
   p.units = 0;
   for (std::int32_t i = 0; i < p.count; ++i) {
     p.matrices[i].first_unit = p.units;
     p.units += ((p.matrices[i].n + 15) / 16 + p.slots - 1) / p.slots;
   }
   const std::int32_t warps = p.parts * p.slots;
-  const std::int32_t at_once = launch.multiprocessors * (warps <= kSplitWarps ? 4 : 2);
-  const std::int32_t blocks = std::min(p.units, at_once);
+  const std::int32_t blocks = std::min(p.units, launch.multiprocessors * (32 / warps));
   p.stages = blocks == p.units && p.parts == p.groups ? 1 : 2;
-  const std::size_t shared = bytes(warps, p.slots);
-  if (warps <= kSplitWarps) {
-    return Start(launch, dim3(blocks), dim3(32 * warps), shared, RowsSplitKernel<Set, kOne, 256, 4>,
-                 p);
+  std::size_t shared = LayOut(p, warps, p.slots, true);
+  if (shared > kSharedMax && p.stages > 1) {
+    p.stages = 1;
+    shared = LayOut(p, warps, p.slots, true);
   }
-  return Start(launch, dim3(blocks), dim3(32 * warps), shared, RowsSplitKernel<Set, kOne, 512, 2>,
-               p);
+  if (shared > kSharedMax) return cudaErrorInvalidValue;
+  return Start(launch, dim3(blocks), dim3(32 * warps), shared, RowsSplitKernel<Set, kOne>, p);
 }
 
-// A launch for the matrices of one activation group.
+template <class Set, bool kOne>
+cudaError_t StartIntegers(const Launch& launch, RowsParams& p, std::int64_t tiles) {
+  return tiles >= StreamTiles(launch) ? StartStream<Set, kOne>(launch, p)
+                                      : StartSplit<Set, kOne>(launch, p, tiles);
+}
+
+// A launch for the matrices of one activation group, or one for each part of the rows.
 template <int kGroup>
 cudaError_t RowsIntegers(const Launch& launch, RowsParams& p) {
-  p.layout = LayOutRowCodes(p.k, kGroup, p.rows);
-  p.norm_at = p.layout.bytes;
-  p.stage_at = p.norm_at + (p.norm_weight == nullptr ? 0 : p.k * 4);
-  p.tiles_at = p.stage_at + (p.norm_weight == nullptr || p.rows > 1 ? 0 : p.k * 4);
-  p.tile_stride = 0;
   std::int64_t tiles = 0;
   bool common = true;
+  p.tile_stride = 0;
   for (std::int32_t i = 0; i < p.count; ++i) {
-    p.matrices[i].first_unit = static_cast<std::int32_t>(tiles);
     tiles += (p.matrices[i].n + 15) / 16;
     common = common && CommonTypes::Has(p.matrices[i].type);
     p.tile_stride = std::max(p.tile_stride, p.matrices[i].tile_bytes);
   }
-  p.units = static_cast<std::int32_t>(tiles);
-  if constexpr (kGroup == 32) {
-    return StartIntegers<Types32, false>(launch, p, tiles);
-  } else {
-    if (!common) return StartIntegers<Types256, false>(launch, p, tiles);
-    return p.rows == 1 ? StartIntegers<CommonTypes, true>(launch, p, tiles)
-                       : StartIntegers<CommonTypes, false>(launch, p, tiles);
+  const std::int32_t all = p.rows;
+  std::int32_t at_once = all;
+  cudaError_t status = cudaSuccess;
+  for (p.first_row = 0; p.first_row < all;) {
+    p.rows = std::min(at_once, all - p.first_row);
+    p.layout = LayOutRowCodes(p.k, kGroup, p.rows);
+    p.units = 0;
+    for (std::int32_t i = 0; i < p.count; ++i) {
+      p.matrices[i].first_unit = p.units;
+      p.units += (p.matrices[i].n + 15) / 16;
+    }
+    if constexpr (kGroup == 32) {
+      status = StartIntegers<Types32, false>(launch, p, tiles);
+    } else if (!common) {
+      status = StartIntegers<Types256, false>(launch, p, tiles);
+    } else {
+      status = p.rows == 1 ? StartIntegers<CommonTypes, true>(launch, p, tiles)
+                           : StartIntegers<CommonTypes, false>(launch, p, tiles);
+    }
+    if (status == cudaSuccess) {
+      p.first_row += p.rows;
+    } else if (status == cudaErrorInvalidValue && p.rows > 1) {  // too long for shared memory
+      at_once = (p.rows + 1) / 2;
+    } else {
+      break;
+    }
   }
+  p.first_row = 0;
+  p.rows = all;
+  return status;
 }
 
 RowsMatrix Lower(const CardMatrix& m) {
@@ -277,21 +306,18 @@ bool Valid(const RowsLinearArgs& args) {
 }
 
 template <class Set, bool kOne>
-cudaError_t AllowSets(std::size_t bytes) {
-  cudaError_t status = AllowShared(RowsStreamKernel<Set, kOne>, bytes);
-  if (status == cudaSuccess) status = AllowShared(RowsSplitKernel<Set, kOne, 256, 4>, bytes);
-  if (status == cudaSuccess) status = AllowShared(RowsSplitKernel<Set, kOne, 512, 2>, bytes);
-  return status;
+cudaError_t AllowSet() {
+  const cudaError_t status = AllowShared(RowsStreamKernel<Set, kOne>, kSharedMax);
+  return status == cudaSuccess ? AllowShared(RowsSplitKernel<Set, kOne>, kSharedMax) : status;
 }
 
 }  // namespace
 
 cudaError_t PrepareRowsLinear() {
-  constexpr std::size_t kBytes = 200 * 1024;
-  cudaError_t status = AllowSets<CommonTypes, true>(kBytes);
-  if (status == cudaSuccess) status = AllowSets<CommonTypes, false>(kBytes);
-  if (status == cudaSuccess) status = AllowSets<Types256, false>(kBytes);
-  if (status == cudaSuccess) status = AllowSets<Types32, false>(kBytes);
+  cudaError_t status = AllowSet<CommonTypes, true>();
+  if (status == cudaSuccess) status = AllowSet<CommonTypes, false>();
+  if (status == cudaSuccess) status = AllowSet<Types256, false>();
+  if (status == cudaSuccess) status = AllowSet<Types32, false>();
   if (status == cudaSuccess) status = PrepareRowsFloat();
   return status;
 }

@@ -30,7 +30,8 @@ struct RowsParams {
   const float* norm_weight;
   float eps;
   std::int32_t k;
-  std::int32_t groups;  // of 256
+  std::int32_t groups;     // of 256
+  std::int32_t first_row;  // of the pass: where shared memory does not hold all rows at once
   std::int32_t rows;
   std::int32_t count;
   std::int32_t units;
@@ -43,7 +44,7 @@ struct RowsParams {
   // Dynamic shared memory: row codes first, then these, in bytes.
   std::int32_t tiles_at;
   std::int32_t norm_at;
-  std::int32_t stage_at;
+  std::int32_t stage_at;  // 0: input rows are read from device memory each time
   std::int32_t partial_at;
   RowCodesLayout layout;
   QuantisedView normed;
@@ -57,16 +58,25 @@ __device__ __forceinline__ int MatrixOfUnit(const RowsParams& p, int unit) {
   return m;
 }
 
+// Rows of this launch that live; after WaitForInputs.
+__device__ __forceinline__ int LiveRows(const RowsParams& p) {
+  return p.live == nullptr ? p.rows : max(0, min(p.rows, *p.live - p.first_row));
+}
+
 __device__ __forceinline__ const float* InputRow(const RowsParams& p, int row) {
+  row += p.first_row;
   const int source = p.row_map == nullptr ? row : p.row_map[row];
   return p.x + static_cast<std::size_t>(source) * p.x_stride;
 }
 
-// y of an output: N5's sum, then what the file and the residual add.
-__device__ __forceinline__ float Finish(const RowsMatrix& m, float y, int n) {
+// Stores an output: the sum, then what the file and the residual add.
+__device__ __forceinline__ void StoreOutput(const RowsParams& p, const RowsMatrix& m, float y,
+                                            int row, int n) {
+  const auto at = static_cast<std::size_t>(p.first_row + row);
   if (m.scale != nullptr) y *= *m.scale;
   if (m.bias != nullptr) y += m.bias[n];
-  return y;
+  if (m.residual != nullptr) y = m.residual[at * m.residual_stride + n] + y;
+  m.y[at * m.y_stride + n] = y;
 }
 
 // Norm weights to shared memory, before WaitForInputs.
@@ -81,6 +91,7 @@ __device__ __forceinline__ void StageNormWeights(const RowsParams& p, float* wei
 __device__ __forceinline__ void StoreSide(const RowsParams& p, const float (&v)[8], int row,
                                           int start) {
   const int first = start + 8 * static_cast<int>(threadIdx.x % 32);
+  row += p.first_row;
   if (p.normed.data != nullptr) {
     QuantiseStretch(v, start, p.normed,
                     p.normed.data + static_cast<std::size_t>(row) * p.normed.row_bytes);
@@ -92,61 +103,59 @@ __device__ __forceinline__ void StoreSide(const RowsParams& p, const float (&v)[
   }
 }
 
-// A lane's eight values of a stretch of a row, normed. `row_values` is the row in global or shared
-// memory.
-__device__ __forceinline__ void NormedStretch(const RowsParams& p, const float* row_values,
-                                              const float* norm_weights, float factor, int start,
-                                              float (&v)[8]) {
-  const int first = start + 8 * static_cast<int>(threadIdx.x % 32);
-  LoadStretch(row_values, first, p.k, v);
-  if (p.norm_weight != nullptr) {
-    float w[8];
-    LoadStretch(norm_weights, first, p.k, w);
+// Norms a lane's eight values of a row, from `first` on.
+__device__ __forceinline__ void NormStretch(const RowsParams& p, const float* norm_weights,
+                                            float factor, int first, float (&v)[8]) {
+  if (p.norm_weight == nullptr) return;
+  float w[8];
+  LoadStretch(norm_weights, first, p.k, w);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = v[i] * factor * w[i];
-  }
+  for (int i = 0; i < 8; ++i) v[i] = v[i] * factor * w[i];
 }
 
 // All rows, normed and quantised, into shared memory; all threads of the block, after
-// WaitForInputs and StageNormWeights. The caller synchronises afterwards. kOne: one row, which goes
-// through shared memory so that its norm reads device memory once.
-template <int kGroup, bool kOne>
+// WaitForInputs and StageNormWeights. The caller synchronises afterwards. With a norm, rows are
+// staged in shared memory where they fit, so that they are read once; each warp norms its part of
+// one row, and works out the row's factor for itself.
+template <int kGroup>
 __device__ __forceinline__ void MakeRowCodes(const RowsParams& p, std::byte* shared, int rows) {
-  __shared__ float factors[kRowsMax];
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int warps = static_cast<int>(blockDim.x / 32);
   const RowCodes out = {shared, p.layout};
   const auto* norm_weights = reinterpret_cast<const float*>(shared + p.norm_at);
-  auto* stage = reinterpret_cast<float*>(shared + p.stage_at);
   const bool norm = p.norm_weight != nullptr;
+  const bool staged = p.stage_at != 0;
+  auto* stage = reinterpret_cast<float*>(shared + p.stage_at);
   if (norm) {
-    if constexpr (kOne) {
-      const auto* x = reinterpret_cast<const float4*>(InputRow(p, 0));
-      for (int i = static_cast<int>(threadIdx.x); i < p.k / 4; i += static_cast<int>(blockDim.x)) {
-        reinterpret_cast<float4*>(stage)[i] = x[i];
-      }
-      __syncthreads();
-      if (warp == 0) {
-        const float factor = NormFactor(stage, p.k, p.eps);
-        if (threadIdx.x == 0) factors[0] = factor;
-      }
-    } else {
-      for (int row = warp; row < rows; row += warps) {
-        const float factor = NormFactor(InputRow(p, row), p.k, p.eps);
-        if (threadIdx.x % 32 == 0) factors[row] = factor;
+    const int quads = p.k / 4;
+    for (int row = 0; row < rows && staged; ++row) {
+      const auto* x = reinterpret_cast<const float4*>(InputRow(p, row));
+#pragma unroll 2
+      for (int i = static_cast<int>(threadIdx.x); i < quads; i += static_cast<int>(blockDim.x)) {
+        reinterpret_cast<float4*>(stage)[row * quads + i] = x[i];
       }
     }
     __syncthreads();
   }
   const bool side = blockIdx.x == 0 && (p.normed.data != nullptr || p.normed_f32 != nullptr);
-  for (int i = warp; i < rows * p.groups; i += warps) {
-    const int row = kOne ? 0 : i / p.groups;
-    const int start = (kOne ? i : i % p.groups) * 256;
+  const int team = max(1, warps / rows);  // warps of a row
+  for (int row = warp / team; row < rows; row += max(1, warps / team)) {
+    if (warp % team >= p.groups) continue;
+    const float* x = norm && staged ? stage + row * p.k : InputRow(p, row);
+    const float factor = norm ? NormFactor(x, p.k, p.eps) : 1.0F;
     float v[8];
-    NormedStretch(p, kOne && norm ? stage : InputRow(p, row), norm_weights,
-                  norm ? factors[row] : 1.0F, start, v);
-    StoreStretch<kGroup>(v, out, row, start);
-    if (side) StoreSide(p, v, row, start);
+    LoadStretch(x, 256 * (warp % team) + 8 * static_cast<int>(threadIdx.x % 32), p.k, v);
+    for (int group = warp % team; group < p.groups; group += team) {
+      const int start = 256 * group;
+      const int first = start + 8 * static_cast<int>(threadIdx.x % 32);
+      float next[8];
+      LoadStretch(x, first + 256 * team, p.k, next);
+      NormStretch(p, norm_weights, factor, first, v);
+      StoreStretch<kGroup>(v, out, row, start);
+      if (side) StoreSide(p, v, row, start);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) v[i] = next[i];
+    }
   }
 }
 

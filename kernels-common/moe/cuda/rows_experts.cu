@@ -20,15 +20,20 @@ constexpr int kGroupOf = 256;
 template <>
 constexpr int kGroupOf<Types32> = 32;
 
-constexpr int kWarps = 8;
-constexpr int kThreads = 32 * kWarps;
+// Warps of a block; the bounds leave each thread 64 registers, so that the next kernel's blocks fit
+// beside and have their weights on the way.
+constexpr int kGateUpWarps = 24;
+constexpr int kGateUpThreads = 1024;
+constexpr std::size_t kSharedMax = 208 * 1024;
+constexpr int kDownWarps = 8;
+constexpr int kDownThreads = 32 * kDownWarps;
 constexpr int kDownStagesMax = 3;
-constexpr int kBlocks = 4;  // of a multiprocessor: 64 registers a thread
+constexpr int kDownBlocks = 4;
 
 // Gate and up. A block takes units (an expert of the pass, `slots` tiles of 16 rows) one after
 // another; its warps share the tile's groups of 256 values.
 template <class Set, bool kOne>
-__global__ void __launch_bounds__(kThreads, kBlocks)
+__global__ void __launch_bounds__(kGateUpThreads, 1)
     GateUpKernel(const __grid_constant__ GateUpParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ PassPicks picks;
@@ -119,7 +124,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 // groups of 256 values and quantise those of h for themselves; the picks' Q (N7) are summed in
 // shared memory.
 template <class Set, bool kOne>
-__global__ void __launch_bounds__(kThreads, kBlocks)
+__global__ void __launch_bounds__(kDownThreads, kDownBlocks)
     DownKernel(const __grid_constant__ DownParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ PassPicks picks;
@@ -156,7 +161,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   // Picks of `count` rows whose ids are in shared memory, and their first tiles.
   const auto begin = [&](int count) {
     ClearPicks<kOne>(p.experts, table);
-    for (int i = static_cast<int>(threadIdx.x); i < count * p.top_k; i += kThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < count * p.top_k;
+         i += static_cast<int>(blockDim.x)) {
       AddPick<kOne>(ids[i], i / p.top_k, i % p.top_k, picks, table);
     }
     __syncthreads();
@@ -259,27 +265,34 @@ std::int32_t PassExpertsMax(std::int32_t rows, std::int32_t top_k, std::int32_t 
 template <class Set, bool kOne>
 cudaError_t StartGateUp(const Launch& launch, GateUpParams& p) {
   p.layout = LayOutRowCodes(p.k, kGroupOf<Set>, p.rows);
-  const std::int32_t rounds = (p.groups + kWarps - 1) / kWarps;
+  const std::int32_t rounds = (p.groups + kGateUpWarps - 1) / kGateUpWarps;
   p.parts = (p.groups + rounds - 1) / rounds;
-  p.slots = kWarps / p.parts;
-  p.units_of_expert = (p.tiles + p.slots - 1) / p.slots;
-  const std::int32_t units = PassExpertsMax(p.rows, p.top_k, p.experts) * p.units_of_expert;
-  const std::int32_t blocks = std::min(units, 3 * launch.multiprocessors);
-  p.stages = blocks == units && p.parts == p.groups ? 1 : 2;
-  const std::int32_t warps = p.parts * p.slots;
-  p.tiles_at = p.layout.bytes;
-  p.table_at = p.tiles_at + warps * p.stages * (p.gate.tile_bytes + p.up.tile_bytes);
-  p.partial_at = p.table_at + (kOne ? 0 : 8 * p.experts);
-  const std::size_t bytes = p.partial_at + std::size_t{4} * 2 * 16 * p.rows * p.groups * p.slots;
-  return Start(launch, dim3(blocks), dim3(32 * warps), bytes, GateUpKernel<Set, kOne>, p);
+  // As many row tiles at a time as one block a multiprocessor needs, or shared memory holds.
+  const std::int32_t picks = PassExpertsMax(p.rows, p.top_k, p.experts);
+  const std::int32_t even = (picks * p.tiles + launch.multiprocessors - 1) / launch.multiprocessors;
+  for (p.slots = std::min(kGateUpWarps / p.parts, even); p.slots > 0; --p.slots) {
+    p.units_of_expert = (p.tiles + p.slots - 1) / p.slots;
+    const std::int32_t units = picks * p.units_of_expert;
+    const std::int32_t warps = p.parts * p.slots;
+    const std::int32_t blocks = std::min(units, launch.multiprocessors * (32 / warps));
+    p.stages = blocks == units && p.parts == p.groups ? 1 : 2;
+    p.tiles_at = p.layout.bytes;
+    p.table_at = p.tiles_at + warps * p.stages * (p.gate.tile_bytes + p.up.tile_bytes);
+    p.partial_at = p.table_at + (kOne ? 0 : 8 * p.experts);
+    const std::size_t bytes = p.partial_at + std::size_t{4} * 2 * 16 * p.rows * p.groups * p.slots;
+    if (bytes <= kSharedMax) {
+      return Start(launch, dim3(blocks), dim3(32 * warps), bytes, GateUpKernel<Set, kOne>, p);
+    }
+  }
+  return cudaErrorInvalidValue;
 }
 
 template <class Set, bool kOne>
 cudaError_t StartDown(const Launch& launch, DownParams& p) {
   p.layout = LayOutRowCodes(256, kGroupOf<Set>, p.rows);
   const std::int32_t picks = PassExpertsMax(p.rows, p.top_k, p.experts);
-  p.parts = std::min(p.groups, kWarps / std::min(kWarps, picks));
-  p.slots = std::min(kWarps / p.parts, picks);
+  p.parts = std::min(p.groups, kDownWarps / std::min(kDownWarps, picks));
+  p.slots = std::min(kDownWarps / p.parts, picks);
   const std::int32_t tiles = (picks + p.slots - 1) / p.slots * ((p.groups + p.parts - 1) / p.parts);
   p.stages = std::min(tiles, kDownStagesMax);
   const std::int32_t warps = p.parts * p.slots;
@@ -309,9 +322,8 @@ bool ValidPass(std::int32_t rows, std::int32_t top_k, std::int32_t experts) {
 
 template <class Set, bool kOne>
 cudaError_t AllowSet() {
-  constexpr std::size_t kBytes = 200 * 1024;
-  const cudaError_t status = AllowShared(GateUpKernel<Set, kOne>, kBytes);
-  return status == cudaSuccess ? AllowShared(DownKernel<Set, kOne>, kBytes) : status;
+  const cudaError_t status = AllowShared(GateUpKernel<Set, kOne>, kSharedMax);
+  return status == cudaSuccess ? AllowShared(DownKernel<Set, kOne>, kSharedMax) : status;
 }
 
 }  // namespace

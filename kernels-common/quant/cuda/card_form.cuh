@@ -193,6 +193,9 @@ __device__ __forceinline__ std::uint32_t EvenSignBits(std::uint32_t index) {
   return index | ((__popc(index) & 1U) << 7);
 }
 
+// Types with kOffset: RaisedCodes are that much above the codes, so not negative, and ScaleWord has
+// the scales of sub-blocks 4q..4q+3 as bytes, which makes the difference two mma steps with the
+// sums of activations.
 template <int kType>
 struct CardTile;
 
@@ -300,11 +303,23 @@ struct CardTile<kQ6K> {
     LoadRows<From>(tile + 3072, lane, raw.scales);
     LoadRows<From>(tile + 3328, lane, raw.d);
   }
-  __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[2]) {
+  static constexpr int kOffset = 32;
+  __device__ __forceinline__ static void RaisedCodes(const Raw& raw, int s, std::uint32_t (&a)[2]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      a[i] = LowerBytes(Nibble16(raw.nibbles, s, i) | (Pair16(raw.pairs, s, i) << 4), 32);
+      const std::uint32_t pairs = raw.pairs[2 * (s / 4) + i];
+      const std::uint32_t high =
+          s % 4 < 2 ? pairs << (4 - 2 * (s % 4)) : pairs >> (2 * (s % 4) - 4);
+      a[i] = Nibble16(raw.nibbles, s, i) | (high & 0x30303030U);
     }
+  }
+  __device__ __forceinline__ static std::uint32_t ScaleWord(const Raw& raw, int half, int q) {
+    return PickWord(raw.scales.w[half], q);
+  }
+  __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[2]) {
+    RaisedCodes(raw, s, a);
+    a[0] = LowerBytes(a[0], kOffset);
+    a[1] = LowerBytes(a[1], kOffset);
   }
   __device__ __forceinline__ static int Scale(const Raw& raw, int s, int half) {
     return SignedByte(raw.scales.w[half][s / 4], s % 4);
@@ -371,12 +386,21 @@ struct CardTile<kQ3K> {
     LoadRows<From>(tile + 1536, lane, raw.scales);
     LoadRows<From>(tile + 1792, lane, raw.d);
   }
-  __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[2]) {
+  static constexpr int kOffset = 4;
+  __device__ __forceinline__ static void RaisedCodes(const Raw& raw, int s, std::uint32_t (&a)[2]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const std::uint32_t high = (raw.high[2 * (s / 8) + i] >> (s % 8)) & 0x01010101U;
-      a[i] = LowerBytes(Pair16(raw.pairs, s, i) | (high << 2), 4);
+      a[i] = Pair16(raw.pairs, s, i) | (high << 2);
     }
+  }
+  __device__ __forceinline__ static std::uint32_t ScaleWord(const Raw& raw, int half, int q) {
+    return PickWord(raw.scales.w[half], q);
+  }
+  __device__ __forceinline__ static void Codes(const Raw& raw, int s, std::uint32_t (&a)[2]) {
+    RaisedCodes(raw, s, a);
+    a[0] = LowerBytes(a[0], kOffset);
+    a[1] = LowerBytes(a[1], kOffset);
   }
   __device__ __forceinline__ static int Scale(const Raw& raw, int s, int half) {
     return SignedByte(raw.scales.w[half][s / 4], s % 4);

@@ -71,6 +71,11 @@ struct Shape {
   float magnitude = 2.0F;  // of x
 };
 
+// A view of quantised rows; without a group (float formats): of none.
+QuantisedRows View(std::byte* data, std::size_t k, std::size_t group) {
+  return group == 0 ? QuantisedRows{} : MakeQuantisedRows(data, k, group);
+}
+
 // Quantised rows of x; without a group: empty.
 AlignedBytes Quantise(const std::vector<float>& x, std::size_t rows, std::size_t k,
                       std::size_t group) {
@@ -118,8 +123,7 @@ class Pass {
         args.up = up_.Expert(expert);
         args.x = x_.data();
         args.x_stride = s_.width;
-        args.quantised =
-            MakeQuantisedRows(quantised.data(), s_.width, gate_.format.activation_group);
+        args.quantised = View(quantised.data(), s_.width, gate_.format.activation_group);
         args.place_rows = place_rows.data();
         args.h = h.data();
         args.h_stride = s_.ff;
@@ -131,7 +135,7 @@ class Pass {
         linear.weight = down_.Expert(expert);
         linear.x = of_pair.data();
         linear.x_stride = s_.ff;
-        linear.quantised = MakeQuantisedRows(codes.data(), s_.ff, down_.format.activation_group);
+        linear.quantised = View(codes.data(), s_.ff, down_.format.activation_group);
         linear.rows = 1;
         linear.y = y.data() + pair * s_.width;
         linear.y_stride = s_.width;
@@ -178,7 +182,7 @@ class Pass {
     a.ids = ids.data();
     a.weights = weights.data();
     a.failed_row = failed.data();
-    a.quantised = MakeQuantisedRows(codes.data(), s_.width, gate_.format.activation_group);
+    a.quantised = View(codes.data(), s_.width, gate_.format.activation_group);
     a.x = x.data();
     a.x_stride = s_.width;
     a.gate = gate_.OnCard();
