@@ -1,8 +1,8 @@
-// The kernel of prompt_attention.h. A block owns one kv head, kWarps * 16 packed queries (row-major
-// over the pass's rows, then the kv head's query heads) and up to kValueDim value dims. For each
-// slot among its rows it walks the slot's keys in tiles of 64: S = Q K^T on tensor cores, a running
-// maximum and sum in f32, O += P V. Keys are at absolute places of their tiles and a row takes
-// nothing from another, so its bits depend on its own keys only.
+// The kernel of prompt_attention.h. A block owns one kv head, kWarps * kGroups * 16 packed queries
+// (row-major over the pass's rows, then the kv head's query heads) and up to kValueDim value dims.
+// For each slot among its rows it walks the slot's keys in tiles of 64: S = Q K^T on tensor cores,
+// a running maximum and sum in f32, O += P V. Keys are at absolute places of their tiles and a row
+// takes nothing from another, so its bits depend on its own keys only.
 //
 // f32 planes: each operand is the sum of two halves, hi and lo, and a product is hi*hi + hi*lo +
 // lo*hi. f16 planes are copied behind the computation (two buffers); others are converted on their
@@ -27,17 +27,18 @@ struct PromptPlan {
   float exponent = 1.0F;          // scale * log2(e)
 };
 
-template <KvType kPlane, int kKeys, int kValues, int kWarpCount>
+template <KvType kPlane, int kKeys, int kValues, int kWarpCount, int kGroupsAWarp = 1>
 struct PromptShape {
   static constexpr KvType kType = kPlane;
   static constexpr int kKeyDim = kKeys;      // padded with zeros
   static constexpr int kValueDim = kValues;  // of a block
   static constexpr int kWarps = kWarpCount;
-  static constexpr int kQueries = 16 * kWarps;
+  static constexpr int kGroups = kGroupsAWarp;  // of 16 queries, of a warp
+  static constexpr int kQueries = 16 * kGroups * kWarps;
   static constexpr int kThreads = kWarpLanes * kWarps;
   static constexpr int kParts = kType == KvType::kF32 ? 2 : 1;  // hi, lo
   static constexpr int kBuffers = kType == KvType::kF16 && kKeyDim <= 256 ? 2 : 1;
-  static constexpr bool kQueryInRegisters = kKeyDim <= 128 && kParts == 1;
+  static constexpr bool kQueryInRegisters = kGroups * kKeyDim <= 128 && kParts == 1;
   static constexpr int kQueryBytes = kQueries * kKeyDim * 2;
   static constexpr int kKeyBytes = kTileKeys * kKeyDim * 2;
   static constexpr int kValueBytes = kTileKeys * kValueDim * 2;
@@ -53,7 +54,12 @@ template <class Shape>
 class PromptBlock {
  public:
   __device__ PromptBlock(const PromptPlan& plan, std::byte* shared, PromptExchange& exchange)
-      : p_(plan), shared_(shared), exchange_(exchange) {}
+      : p_(plan), shared_(shared), exchange_(exchange) {
+#pragma unroll
+    for (int i = 0; i < 2 * kGroups; ++i) {
+      max_[i / 2][i % 2] = -INFINITY;
+    }
+  }
 
   __device__ void Run() {
     const bool works = Place();
@@ -73,6 +79,7 @@ class PromptBlock {
   static constexpr KvType kType = Shape::kType;
   static constexpr int kKeyDim = Shape::kKeyDim;
   static constexpr int kValueDim = Shape::kValueDim;
+  static constexpr int kGroups = Shape::kGroups;
   static constexpr int kSteps = kKeyDim / 16;
   static constexpr int kKeyGroups = kTileKeys / 8;
   static constexpr int kValueGroups = kValueDim / 8;
@@ -154,7 +161,11 @@ class PromptBlock {
       const std::uint32_t tile = SharedAddress(QueryTile(0));
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        LoadMatrices(query_[step], RowsAddress<kKeyDim>(tile, 16 * warp_, step, lane_));
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+          LoadMatrices(query_[step][group],
+                       RowsAddress<kKeyDim>(tile, FirstQuery(group), step, lane_));
+        }
       }
     }
   }
@@ -217,19 +228,30 @@ class PromptBlock {
     return end;
   }
 
-  // Last key that this lane's query row `half` (g or g + 8) sees in the segment, or -1.
-  __device__ int Limit(int half, int first, int end) const {
-    const int row = (16 * warp_ + lane_ / 4 + 8 * half) / p_.ratio;
+  __device__ int FirstQuery(int group) const { return 16 * (warp_ * kGroups + group); }
+  // Query of this lane's row `half` (g or g + 8) of a group.
+  __device__ int QueryOf(int group, int half) const {
+    return FirstQuery(group) + lane_ / 4 + 8 * half;
+  }
+  // Last key that it sees in the segment, or -1.
+  __device__ int Limit(int group, int half, int first, int end) const {
+    const int row = QueryOf(group, half) / p_.ratio;
     return row >= first && row < end ? exchange_.index[row] : -1;
   }
 
   __device__ void WalkSlot(int first, int end) {
     slot_ = exchange_.slot[first];
     const int keys = exchange_.index[end - 1] + 1;
-    limit_[0] = Limit(0, first, end);
-    limit_[1] = Limit(1, first, end);
-    const int least = __reduce_min_sync(0xFFFFFFFFU, min(limit_[0], limit_[1]));
-    const int most = __reduce_max_sync(0xFFFFFFFFU, max(limit_[0], limit_[1]));
+    int least = keys;
+    int most = -1;
+#pragma unroll
+    for (int i = 0; i < 2 * kGroups; ++i) {
+      limit_[i / 2][i % 2] = Limit(i / 2, i % 2, first, end);
+      least = min(least, limit_[i / 2][i % 2]);
+      most = max(most, limit_[i / 2][i % 2]);
+    }
+    least = __reduce_min_sync(0xFFFFFFFFU, least);
+    most = __reduce_max_sync(0xFFFFFFFFU, most);
     const int tiles = (keys + kTileKeys - 1) / kTileKeys;
     if constexpr (Shape::kBuffers == 2) {
       LoadTiles(0, 0, keys);
@@ -255,33 +277,50 @@ class PromptBlock {
   }
 
   __device__ void DoTile(int begin, int buffer, bool masked) {
-    float s[kKeyGroups][4] = {};
+    float s[kGroups][kKeyGroups][4] = {};
     Scores(buffer, s);
-    if (masked) {
-      Mask(begin, s);
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      if (masked) {
+        Mask(begin, group, s[group]);
+      }
+      Softmax(group, s[group]);
     }
-    Softmax(s);
     AddValues(buffer, s);
   }
 
-  __device__ void Scores(int buffer, float (&s)[kKeyGroups][4]) const {
-    const std::uint32_t queries = SharedAddress(QueryTile(0));
+  // One part (0: hi, 1: lo) of the queries of a step.
+  __device__ void LoadQuery(int part, int step, std::uint32_t (&out)[kGroups][4]) const {
+    const std::uint32_t tile = SharedAddress(QueryTile(part));
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      LoadMatrices(out[group], RowsAddress<kKeyDim>(tile, FirstQuery(group), step, lane_));
+    }
+  }
+
+  // sums[group][column .. column + 1] += a[group] * b, for all groups.
+  template <int kColumns>
+  __device__ static void AddProducts(float (&sums)[kGroups][kColumns][4], int column,
+                                     const std::uint32_t (&a)[kGroups][4],
+                                     const std::uint32_t (&b)[4]) {
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      MultiplyAdd(sums[group][column], a[group], b[0], b[1]);
+      MultiplyAdd(sums[group][column + 1], a[group], b[2], b[3]);
+    }
+  }
+
+  __device__ void Scores(int buffer, float (&s)[kGroups][kKeyGroups][4]) const {
     const std::uint32_t keys = SharedAddress(KeyTile(buffer, 0));
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      std::uint32_t high[4];
-      std::uint32_t low[4];
-      if constexpr (Shape::kQueryInRegisters) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          high[i] = query_[step][i];
-        }
-      } else {
-        LoadMatrices(high, RowsAddress<kKeyDim>(queries, 16 * warp_, step, lane_));
+      std::uint32_t high[kGroups][4];
+      std::uint32_t low[kGroups][4];
+      if constexpr (!Shape::kQueryInRegisters) {
+        LoadQuery(0, step, high);
       }
       if constexpr (Shape::kParts == 2) {
-        LoadMatrices(low,
-                     RowsAddress<kKeyDim>(queries + Shape::kQueryBytes, 16 * warp_, step, lane_));
+        LoadQuery(1, step, low);
       }
 #pragma unroll
       for (int pair = 0; pair < kKeyGroups / 2; ++pair) {
@@ -291,25 +330,26 @@ class PromptBlock {
         if constexpr (Shape::kParts == 2) {
           std::uint32_t rest[4];
           LoadMatrices(rest, at + Shape::kKeyBytes);
-          MultiplyAdd(s[2 * pair], high, rest[0], rest[1]);
-          MultiplyAdd(s[2 * pair + 1], high, rest[2], rest[3]);
-          MultiplyAdd(s[2 * pair], low, k[0], k[1]);
-          MultiplyAdd(s[2 * pair + 1], low, k[2], k[3]);
+          AddProducts(s, 2 * pair, high, rest);
+          AddProducts(s, 2 * pair, low, k);
         }
-        MultiplyAdd(s[2 * pair], high, k[0], k[1]);
-        MultiplyAdd(s[2 * pair + 1], high, k[2], k[3]);
+        if constexpr (Shape::kQueryInRegisters) {
+          AddProducts(s, 2 * pair, query_[step], k);
+        } else {
+          AddProducts(s, 2 * pair, high, k);
+        }
       }
     }
   }
 
-  __device__ void Mask(int begin, float (&s)[kKeyGroups][4]) const {
+  __device__ void Mask(int begin, int group, float (&s)[kKeyGroups][4]) const {
     const int first = begin + 2 * (lane_ % 4);
 #pragma unroll
-    for (int group = 0; group < kKeyGroups; ++group) {
+    for (int column = 0; column < kKeyGroups; ++column) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (first + 8 * group + i % 2 > limit_[i / 2]) {
-          s[group][i] = -INFINITY;
+        if (first + 8 * column + i % 2 > limit_[group][i / 2]) {
+          s[column][i] = -INFINITY;
         }
       }
     }
@@ -317,54 +357,54 @@ class PromptBlock {
 
   // Scores to exp2((s - max) * exponent), the maximum and sum moved on, O brought to the new
   // maximum.
-  __device__ void Softmax(float (&s)[kKeyGroups][4]) {
+  __device__ void Softmax(int group, float (&s)[kKeyGroups][4]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float most = max_[half];
+      float& max = max_[group][half];
+      float& sum = sum_[group][half];
+      float most = max;
 #pragma unroll
-      for (int group = 0; group < kKeyGroups; ++group) {
-        most = fmaxf(most, fmaxf(s[group][2 * half], s[group][2 * half + 1]));
+      for (int column = 0; column < kKeyGroups; ++column) {
+        most = fmaxf(most, fmaxf(s[column][2 * half], s[column][2 * half + 1]));
       }
       most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFU, most, 1));
       most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFU, most, 2));
       const float base = most == -INFINITY ? 0.0F : most;  // a row without keys so far
       const float offset = base * p_.exponent;
-      if (__any_sync(0xFFFFFFFFU, most != max_[half])) {
-        const float factor =
-            most == max_[half] ? 1.0F : FastExp2(__fmaf_rn(max_[half], p_.exponent, -offset));
-        sum_[half] *= factor;
+      if (__any_sync(0xFFFFFFFFU, most != max)) {
+        const float factor = most == max ? 1.0F : FastExp2(__fmaf_rn(max, p_.exponent, -offset));
+        sum *= factor;
 #pragma unroll
-        for (int group = 0; group < kValueGroups; ++group) {
-          o_[group][2 * half] *= factor;
-          o_[group][2 * half + 1] *= factor;
+        for (int column = 0; column < kValueGroups; ++column) {
+          o_[group][column][2 * half] *= factor;
+          o_[group][column][2 * half + 1] *= factor;
         }
-        max_[half] = most;
+        max = most;
       }
 #pragma unroll
-      for (int group = 0; group < kKeyGroups; ++group) {
+      for (int column = 0; column < kKeyGroups; ++column) {
 #pragma unroll
         for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          s[group][i] = FastExp2(__fmaf_rn(s[group][i], p_.exponent, -offset));
-          sum_[half] += s[group][i];
+          s[column][i] = FastExp2(__fmaf_rn(s[column][i], p_.exponent, -offset));
+          sum += s[column][i];
         }
       }
     }
   }
 
-  __device__ void AddValues(int buffer, const float (&s)[kKeyGroups][4]) {
+  __device__ void AddValues(int buffer, const float (&s)[kGroups][kKeyGroups][4]) {
     const std::uint32_t values = SharedAddress(ValueTile(buffer, 0));
 #pragma unroll
     for (int step = 0; step < kTileKeys / 16; ++step) {
-      const float(&a)[4] = s[2 * step];
-      const float(&b)[4] = s[2 * step + 1];
-      const std::uint32_t high[4] = {PackHalves(a[0], a[1]), PackHalves(a[2], a[3]),
-                                     PackHalves(b[0], b[1]), PackHalves(b[2], b[3])};
-      std::uint32_t low[4];
-      if constexpr (Shape::kParts == 2) {
-        low[0] = PackRests(a[0], a[1], high[0]);
-        low[1] = PackRests(a[2], a[3], high[1]);
-        low[2] = PackRests(b[0], b[1], high[2]);
-        low[3] = PackRests(b[2], b[3], high[3]);
+      std::uint32_t high[kGroups][4];
+      std::uint32_t low[kGroups][4];
+#pragma unroll
+      for (int i = 0; i < 4 * kGroups; ++i) {
+        const float* pair = s[i / 4][2 * step + i / 2 % 2] + i % 2 * 2;
+        high[i / 4][i % 4] = PackHalves(pair[0], pair[1]);
+        if constexpr (Shape::kParts == 2) {
+          low[i / 4][i % 4] = PackRests(pair[0], pair[1], high[i / 4][i % 4]);
+        }
       }
 #pragma unroll
       for (int pair = 0; pair < kValueGroups / 2; ++pair) {
@@ -374,13 +414,10 @@ class PromptBlock {
         if constexpr (Shape::kParts == 2) {
           std::uint32_t rest[4];
           LoadMatricesTransposed(rest, at + Shape::kValueBytes);
-          MultiplyAdd(o_[2 * pair], high, rest[0], rest[1]);
-          MultiplyAdd(o_[2 * pair + 1], high, rest[2], rest[3]);
-          MultiplyAdd(o_[2 * pair], low, v[0], v[1]);
-          MultiplyAdd(o_[2 * pair + 1], low, v[2], v[3]);
+          AddProducts(o_, 2 * pair, high, rest);
+          AddProducts(o_, 2 * pair, low, v);
         }
-        MultiplyAdd(o_[2 * pair], high, v[0], v[1]);
-        MultiplyAdd(o_[2 * pair + 1], high, v[2], v[3]);
+        AddProducts(o_, 2 * pair, high, v);
       }
     }
   }
@@ -388,22 +425,24 @@ class PromptBlock {
   __device__ void Write() const {
     const CardAttention& a = p_.attention;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float sum = sum_[half];
+    for (int i = 0; i < 2 * kGroups; ++i) {
+      const int group = i / 2;
+      const int half = i % 2;
+      float sum = sum_[group][half];
       sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 1);
       sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 2);
-      const int query = 16 * warp_ + lane_ / 4 + 8 * half;
+      const int query = QueryOf(group, half);
       const int row = query / p_.ratio;
       if (row >= rows_) continue;
       const float factor = sum > 0.0F ? 1.0F / sum : 0.0F;
       float* out = a.out + (first_row_ + row) * a.out_stride +
                    (kv_head_ * p_.ratio + query % p_.ratio) * a.value_dim;
 #pragma unroll
-      for (int group = 0; group < kValueGroups; ++group) {
-        const int value = first_value_ + 8 * group + 2 * (lane_ % 4);
+      for (int column = 0; column < kValueGroups; ++column) {
+        const int value = first_value_ + 8 * column + 2 * (lane_ % 4);
         if (value < a.value_dim) {
-          *reinterpret_cast<float2*>(out + value) = {o_[group][2 * half] * factor,
-                                                     o_[group][2 * half + 1] * factor};
+          *reinterpret_cast<float2*>(out + value) = {o_[group][column][2 * half] * factor,
+                                                     o_[group][column][2 * half + 1] * factor};
         }
       }
     }
@@ -416,11 +455,11 @@ class PromptBlock {
   int kv_head_, first_value_;
   int first_row_, rows_;
   int slot_ = 0;
-  int limit_[2];
-  std::uint32_t query_[Shape::kQueryInRegisters ? kSteps : 1][4];
-  float max_[2] = {-INFINITY, -INFINITY};
-  float sum_[2] = {0.0F, 0.0F};
-  float o_[kValueGroups][4] = {};
+  int limit_[kGroups][2];
+  std::uint32_t query_[Shape::kQueryInRegisters ? kSteps : 1][kGroups][4];
+  float max_[kGroups][2];
+  float sum_[kGroups][2] = {};
+  float o_[kGroups][kValueGroups][4] = {};
 };
 
 }  // namespace bloomery::kernels::cuda
