@@ -97,17 +97,23 @@ __device__ __forceinline__ void WarpEncodeQ8(float x, std::byte* block, int lane
   }
 }
 
+// 32 values, one a lane, to their bytes of a plane row.
+template <KvType kType>
+__device__ __forceinline__ void WarpEncodeLane(float x, std::byte* row, int lane) {
+  if constexpr (kType == KvType::kF32) {
+    reinterpret_cast<float*>(row)[lane] = x;
+  } else if constexpr (kType == KvType::kF16) {
+    reinterpret_cast<__half*>(row)[lane] = __float2half_rn(x);
+  } else {
+    WarpEncodeQ8(x, row, lane);
+  }
+}
+
 // `values` values to a plane row's bytes.
 template <KvType kType>
 __device__ __forceinline__ void WarpEncode(const float* x, int values, std::byte* row, int lane) {
   for (int i = lane; i < values; i += kWarpLanes) {
-    if constexpr (kType == KvType::kF32) {
-      reinterpret_cast<float*>(row)[i] = x[i];
-    } else if constexpr (kType == KvType::kF16) {
-      reinterpret_cast<__half*>(row)[i] = __float2half_rn(x[i]);
-    } else {
-      WarpEncodeQ8(x[i], row + i / kQ8Values * kQ8Bytes, lane);
-    }
+    WarpEncodeLane<kType>(x[i], row + PlaneBytes<kType>(i / kWarpLanes * kWarpLanes), lane);
   }
 }
 

@@ -24,7 +24,7 @@ constexpr int kMostHeads = 8;  // of a block
 
 int BlockHeads(const CardAttention& a) {
   const int ratio = a.heads / a.kv_heads;
-  int heads = 1;
+  int heads = 2;
   while (heads < kMostHeads && heads < ratio) {
     heads *= 2;
   }
@@ -60,15 +60,31 @@ Workspace WorkspaceOf(const CardAttention& a) {
   return space;
 }
 
+constexpr int kFewestValueKeys = 32;  // of a slice
+constexpr int kMostStages = 8;        // WaitForCopies counts to 6
+
 template <KvType kType>
 int StageBytes(const CardAttention& a) {
-  return std::max(kWindow * StageKeyBytes<kType>(), kSliceKeys * PlaneBytes<kType>(a.value_dim));
+  return std::max(kWindow * StageKeyBytes<kType>(),
+                  kFewestValueKeys * PlaneBytes<kType>(a.value_dim));
+}
+
+// As many keys as a stage, and for q8_0 the decoded slice, have room for.
+template <KvType kType>
+int ValueKeys(const CardAttention& a) {
+  const int room = kType == KvType::kQ8_0 ? kWindow * ScoreKeyBytes<kType>() / (a.value_dim * 4)
+                                          : StageBytes<kType>(a) / PlaneBytes<kType>(a.value_dim);
+  int keys = kWindow;
+  while (keys > kFewestValueKeys && keys > room) {
+    keys /= 2;
+  }
+  return keys;
 }
 
 template <KvType kType>
-int WorkBytes(const CardAttention& a) {
+int WorkBytes(const CardAttention& a, int value_keys) {
   if (kType != KvType::kQ8_0) return 0;
-  return std::max(kWindow * ScoreKeyBytes<kType>(), kSliceKeys * a.value_dim * 4);
+  return std::max(kWindow * ScoreKeyBytes<kType>(), value_keys * a.value_dim * 4);
 }
 
 // Lays out shared memory behind the stages; returns its bytes.
@@ -83,9 +99,10 @@ int LayOut(RowsPlan& plan, int heads, int most_bytes) {
     at += (bytes + 15) / 16 * 16;
     return here;
   };
-  plan.work_at = take(WorkBytes<kType>(a));
+  plan.value_keys = ValueKeys<kType>(a);
+  plan.work_at = take(WorkBytes<kType>(a, plan.value_keys));
   plan.query_at = take(heads * a.key_dim * 4);
-  plan.score_at = take(heads * kWindow * 4);
+  plan.score_at = take(heads * kScoreStride * 4);
   plan.weight_at = take(heads * kWindow * 4);
   if (fused) {
     plan.turn_at = take(rows * plan.inputs.n_rot * 4);
@@ -96,7 +113,7 @@ int LayOut(RowsPlan& plan, int heads, int most_bytes) {
     plan.fresh_value_row_at = take(rows * PlaneBytes<kType>(a.value_dim));
   }
   plan.stage_bytes = (StageBytes<kType>(a) + 15) / 16 * 16;
-  const int wanted = std::min(8, plan.key_slices + kValueSlices + 1);
+  const int wanted = std::min(kMostStages, plan.key_slices + kWindow / plan.value_keys + 2);
   plan.stages = std::clamp((most_bytes - at) / plan.stage_bytes, 2, wanted);
   const int front = plan.stages * plan.stage_bytes;
   for (std::int32_t* offset :
@@ -139,8 +156,6 @@ cudaError_t LaunchRows(const Launch& launch, RowsPlan& plan) {
 template <KvType kType>
 cudaError_t LaunchType(const Launch& launch, RowsPlan& plan) {
   switch (BlockHeads(plan.attention)) {
-    case 1:
-      return LaunchRows<kType, 1>(launch, plan);
     case 2:
       return LaunchRows<kType, 2>(launch, plan);
     case 4:
@@ -178,8 +193,8 @@ cudaError_t LaunchPlan(const Launch& launch, const CardAttention& attention,
 
 template <KvType kType>
 cudaError_t PrepareType(int bytes) {
-  for (auto* kernel : {RowsAttentionKernel<kType, 1>, RowsAttentionKernel<kType, 2>,
-                       RowsAttentionKernel<kType, 4>, RowsAttentionKernel<kType, 8>}) {
+  for (auto* kernel : {RowsAttentionKernel<kType, 2>, RowsAttentionKernel<kType, 4>,
+                       RowsAttentionKernel<kType, 8>}) {
     const cudaError_t error = AllowShared(kernel, bytes - sizeof(RowsExchange));
     if (error != cudaSuccess) return error;
   }

@@ -1,14 +1,14 @@
 // The kernel of rows_attention.h. A block owns one row, up to kHeads query heads of one kv head,
 // and every `splits`-th window of 128 keys.
 //
-// A window passes through a ring of shared-memory stages: its keys in slices of 64 dims (all 128
-// keys), then its values in slices of 32 keys (all dims). Keys and values that earlier passes wrote
-// are asked for before the launch waits for its inputs; the rows of this pass are computed by every
+// A window passes through a ring of shared-memory stages: its keys in slices of 128 dims (all 128
+// keys), then its values in slices of whole rows. Keys and values that earlier passes wrote are
+// asked for before the launch waits for its inputs; the rows of this pass are computed by every
 // block that needs them and put over their places in the stages.
 //
-// Scores: thread (key, half) keeps the 32 lanes of N8's dot for half of the heads in registers, and
-// sums them by the tree at the end. Values: thread (half, pair of dims) adds keys ascending. So no
-// sum depends on how the windows are spread.
+// What bounds it is the loads from shared memory: they give a lane one word a cycle, while the lane
+// can do four fma. So each thread keeps a tile of sums in registers (Scores, AddValues). No sum
+// depends on how the windows are spread.
 #pragma once
 
 #include "kernels-common/attention/attention.h"
@@ -21,12 +21,15 @@ namespace bloomery::kernels::cuda {
 inline constexpr int kRowsThreads = 256;
 inline constexpr int kRowsWarps = kRowsThreads / kWarpLanes;
 inline constexpr int kWindow = static_cast<int>(kAttentionWindow);
-inline constexpr int kSliceDims = 64;
-inline constexpr int kSliceKeys = 32;
-inline constexpr int kValueSlices = kWindow / kSliceKeys;
+inline constexpr int kSliceDims = 128;
+inline constexpr int kScoreStride = kWindow + 4;  // of a head: eight heads meet all banks
 inline constexpr int kMaxValueDim = 768;
+inline constexpr int kQuickDim = 128;   // heads that QuickHeads takes
 inline constexpr int kMergeValues = 4;  // outputs a thread merges at a time
-static_assert(kRowsThreads == 2 * kWindow);
+inline constexpr int kTeam = 16;        // threads that share a key: residues 2t and 2t + 1 of N8
+inline constexpr int kTeams = kRowsThreads / kTeam;
+inline constexpr int kTeamKeys = kWindow / kTeams;
+static_assert(kTeamKeys == 8);
 
 // What one block's work needs, made on the host. Offsets are bytes into shared memory.
 struct RowsPlan {
@@ -40,13 +43,14 @@ struct RowsPlan {
   std::int32_t mergers = 1;  // at most so many blocks merge a (row, kv head, chunk)
   std::int32_t windows_most = 0;
   std::int32_t key_slices = 0;
+  std::int32_t value_keys = 0;  // of a slice
   std::int32_t stages = 0;
   std::int32_t stage_bytes = 0;
   std::int32_t copy_unit = 16;    // q8_0: 4, or 2 where rows are not aligned
   std::int32_t work_at = 0;       // q8_0: the decoded slice
   std::int32_t query_at = 0;      // [kHeads][key_dim]
-  std::int32_t score_at = 0;      // [kHeads][128]
-  std::int32_t weight_at = 0;     // [128][kHeads] exp(score - m)
+  std::int32_t score_at = 0;      // [kHeads][kScoreStride]
+  std::int32_t weight_at = 0;     // [kHeads / 2][128][2] exp(score - m)
   std::int32_t turn_at = 0;       // [rows][n_rot / 2]
   std::int32_t norm_at = 0;       // q_norm, k_norm: 2 * key_dim
   std::int32_t fresh_key_at = 0;  // [rows][key_dim] f32, and encoded
@@ -55,11 +59,12 @@ struct RowsPlan {
   std::int32_t fresh_value_row_at = 0;
 };
 
-// Bytes of a key's slice in a stage, padded so that eight threads with 16 bytes each meet all
-// banks.
+// Bytes of a key's slice in a stage, padded so that the teams of a warp meet all banks.
 template <KvType kType>
 constexpr int StageKeyBytes() {
-  return PlaneBytes<kType>(kSliceDims) + (kType == KvType::kQ8_0 ? 0 : 16);
+  return PlaneBytes<kType>(kSliceDims) + (kType == KvType::kF16   ? 32
+                                          : kType == KvType::kF32 ? 16
+                                                                  : 0);
 }
 // The same of the slice that scores are computed from.
 template <KvType kType>
@@ -67,66 +72,34 @@ constexpr int ScoreKeyBytes() {
   return kType == KvType::kF16 ? StageKeyBytes<KvType::kF16>() : StageKeyBytes<KvType::kF32>();
 }
 
-// Eight values of a key, as f32.
-template <KvType kType>
-__device__ __forceinline__ void LoadEight(const std::byte* at, float* out) {
+// kCount (2 or 4) consecutive values, aligned to their size, as f32.
+template <KvType kType, int kCount>
+__device__ __forceinline__ void LoadValues(const std::byte* at, float (&out)[kCount]) {
   if constexpr (kType == KvType::kF16) {
-    const uint4 words = *reinterpret_cast<const uint4*>(at);
-    const std::uint32_t word[4] = {words.x, words.y, words.z, words.w};
+    std::uint32_t words[kCount / 2];
+    if constexpr (kCount == 4) {
+      const uint2 two = *reinterpret_cast<const uint2*>(at);
+      words[0] = two.x;
+      words[1] = two.y;
+    } else {
+      words[0] = *reinterpret_cast<const std::uint32_t*>(at);
+    }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&word[i]));
+    for (int i = 0; i < kCount / 2; ++i) {
+      const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&words[i]));
       out[2 * i] = pair.x;
       out[2 * i + 1] = pair.y;
     }
-  } else {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float4 four = reinterpret_cast<const float4*>(at)[i];
-      out[4 * i] = four.x;
-      out[4 * i + 1] = four.y;
-      out[4 * i + 2] = four.z;
-      out[4 * i + 3] = four.w;
-    }
-  }
-}
-
-template <KvType kType>
-__device__ __forceinline__ float2 LoadPair(const std::byte* row, int pair) {
-  if constexpr (kType == KvType::kF16) {
-    return __half22float2(reinterpret_cast<const __half2*>(row)[pair]);
-  } else {
-    return reinterpret_cast<const float2*>(row)[pair];
-  }
-}
-
-// kCount consecutive floats of shared memory, aligned to their size.
-template <int kCount>
-__device__ __forceinline__ void LoadFloats(const float* at, float* out) {
-  if constexpr (kCount == 4) {
+  } else if constexpr (kCount == 4) {
     const float4 four = *reinterpret_cast<const float4*>(at);
     out[0] = four.x;
     out[1] = four.y;
     out[2] = four.z;
     out[3] = four.w;
-  } else if constexpr (kCount == 2) {
+  } else {
     const float2 two = *reinterpret_cast<const float2*>(at);
     out[0] = two.x;
     out[1] = two.y;
-  } else {
-    out[0] = *at;
-  }
-}
-
-// N8's tree from step kStep on, over values of one thread; the sum is left in lanes[0].
-template <int kStep>
-__device__ __forceinline__ void ThreadTree(float (&lanes)[kWarpLanes]) {
-#pragma unroll
-  for (int i = 0; i < kStep; ++i) {
-    lanes[i] += lanes[i + kStep];
-  }
-  if constexpr (kStep > 1) {
-    ThreadTree<kStep / 2>(lanes);
   }
 }
 
@@ -145,28 +118,25 @@ class RowsBlock {
       : p_(plan), shared_(shared), exchange_(exchange) {}
 
   __device__ void Run() {
+    AllowNext();
     if (!Place()) {
       WaitForInputs();
-      AllowNext();
       return;
     }
-    if (Fused()) {
-      StartRing();
-      PrepareConstants();
-      WaitForInputs();
-    } else {
-      WaitForInputs();
-      StartRing();
-    }
-    AllowNext();
     if (index_ < 0) {
+      WaitForInputs();
       WriteZeros();
       return;
     }
-    LoadHeads();
+    PlaceTiles();
     if (Fused()) {
-      FinishHeads();
+      StartRing();
+      FusedHeads();
       WriteRow();
+    } else {
+      WaitForInputs();
+      StartRing();
+      LoadHeads();
     }
     for (int window = split_; window < windows_; window += p_.splits) {
       DoWindow(window);
@@ -179,12 +149,15 @@ class RowsBlock {
   }
 
  private:
-  static constexpr int kHalves = kHeads == 1 ? 1 : 2;
-  static constexpr int kTile = kHeads / kHalves;  // heads a thread works on
   static constexpr int kStageKey = StageKeyBytes<kType>();
   static constexpr int kScoreKey = ScoreKeyBytes<kType>();
   static constexpr KvType kWorkType = kType == KvType::kQ8_0 ? KvType::kF32 : kType;
-  static constexpr int kPairRounds = (kMaxValueDim / 2 * kHalves + kRowsThreads - 1) / kRowsThreads;
+  // AddValues: a thread's tile is two heads by kTileDims.
+  static constexpr int kPairs = kHeads / 2;
+  static constexpr int kTileDims = kHeads == 8 ? 4 : 2;
+  static constexpr int kRounds =
+      (kPairs * kMaxValueDim / kTileDims + kRowsThreads - 1) / kRowsThreads;
+  using Tile = float[kRounds][2][kTileDims];
 
   __device__ bool Fused() const { return p_.inputs.k != nullptr; }
   // One block sees all windows of its row: it folds them as it goes.
@@ -193,7 +166,6 @@ class RowsBlock {
   __device__ float* Query() const { return Floats(p_.query_at); }
   __device__ std::byte* Stage(int stage) const { return shared_ + stage * p_.stage_bytes; }
   __device__ int ValueRowBytes() const { return PlaneBytes<kType>(p_.attention.value_dim); }
-  __device__ int ThreadHalf() const { return kHalves == 1 ? 0 : threadIdx.x / kWindow; }
 
   // Which row, heads and windows; false where there is nothing to do.
   __device__ bool Place() {
@@ -225,10 +197,19 @@ class RowsBlock {
     return row_ < live && (index_ >= 0 ? split_ < windows_ : split_ == 0);
   }
 
+  __device__ void PlaceTiles() {
+    const int tiles = p_.attention.value_dim / kTileDims;
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const int item = static_cast<int>(threadIdx.x) + round * kRowsThreads;
+      pair_[round] = item / tiles;
+      first_dim_[round] = (item - pair_[round] * tiles) * kTileDims;
+    }
+  }
+
   // ---- The ring of stages.
 
   __device__ void StartRing() {
-    if (index_ < 0) return;
     for (int i = 0; i + 1 < p_.stages; ++i) {
       Issue();
     }
@@ -241,10 +222,11 @@ class RowsBlock {
       if (issue_slice_ < p_.key_slices) {
         IssueKeys(issue_window_ * kWindow, issue_slice_, stage);
       } else {
-        IssueValues(issue_window_ * kWindow + (issue_slice_ - p_.key_slices) * kSliceKeys, stage);
+        IssueValues(issue_window_ * kWindow + (issue_slice_ - p_.key_slices) * p_.value_keys,
+                    stage);
       }
       issue_stage_ = issue_stage_ + 1 == p_.stages ? 0 : issue_stage_ + 1;
-      if (++issue_slice_ == p_.key_slices + kValueSlices) {
+      if (++issue_slice_ == p_.key_slices + kWindow / p_.value_keys) {
         issue_slice_ = 0;
         issue_window_ += p_.splits;
       }
@@ -278,7 +260,7 @@ class RowsBlock {
 
   __device__ void IssueValues(int begin, std::byte* stage) const {
     const CardPlane& plane = p_.attention.values;
-    const int keys = min(kSliceKeys, old_keys_ - begin);
+    const int keys = min(p_.value_keys, old_keys_ - begin);
     const int bytes = ValueRowBytes();
     const std::byte* source =
         plane.base + slot_ * plane.slot_bytes + begin * plane.row_bytes + kv_head_ * bytes;
@@ -332,6 +314,20 @@ class RowsBlock {
     }
   }
 
+  // Up to the barrier after which q, and the rows of this pass, are ready.
+  __device__ void FusedHeads() {
+    const int fresh = row_ - first_fresh_ + 1;
+    if (p_.attention.key_dim == kQuickDim && p_.attention.value_dim == kQuickDim &&
+        p_.inputs.n_rot == kQuickDim && heads_ + 2 * fresh <= 2 * kRowsWarps) {
+      QuickHeads(fresh);
+      return;
+    }
+    PrepareConstants();
+    WaitForInputs();
+    LoadHeads();
+    FinishHeads();
+  }
+
   __device__ void LoadHeads() {
     const CardAttention& a = p_.attention;
     const float* q = a.q + row_ * a.q_stride + first_head_ * a.key_dim;
@@ -344,6 +340,103 @@ class RowsBlock {
       }
     }
     __syncthreads();
+  }
+
+  // Heads of 128 dims that turn whole: a warp takes two at once, in registers. Lane l has dims l
+  // mod 32, and with them both of each pair of rope.
+  __device__ void QuickHeads(int fresh) {
+    constexpr int kParts = kQuickDim / kWarpLanes;
+    const CardAttention& a = p_.attention;
+    const HeadInputs& in = p_.inputs;
+    int row[2];
+    bool query[2];
+    bool value[2];
+    const float* source[2];
+    float weight[2][kParts];
+    float2 turn[2][kParts / 2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int task = warp_ + i * kRowsWarps;
+      query[i] = task < heads_;
+      value[i] = task >= heads_ + fresh;
+      row[i] = query[i] ? row_ : min(first_fresh_ + (task - heads_) % fresh, row_);
+      source[i] = query[i]   ? a.q + row_ * a.q_stride + (first_head_ + task) * kQuickDim
+                  : value[i] ? in.v + row[i] * in.v_stride + kv_head_ * kQuickDim
+                             : in.k + row[i] * in.k_stride + kv_head_ * kQuickDim;
+      const float* norm = query[i] ? in.q_norm : in.k_norm;
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        weight[i][part] = norm == nullptr ? 1.0F : norm[part * kWarpLanes + lane_];
+      }
+      const int position = a.rows.position[row[i]];
+#pragma unroll
+      for (int part = 0; part < kParts / 2; ++part) {
+        turn[i][part] = RopeTurn(position, in.frequencies[part * kWarpLanes + lane_], in.magnitude);
+      }
+    }
+    WaitForInputs();
+    float x[2][kParts];
+#pragma unroll
+    for (int i = 0; i < 2 * kParts; ++i) {
+      x[i / kParts][i % kParts] = __ldcg(source[i / kParts] + i % kParts * kWarpLanes + lane_);
+    }
+    float r[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float sum = 0.0F;
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        sum = ExactFma(x[i][part], x[i][part], sum);
+      }
+      r[i] = sum;
+    }
+#pragma unroll
+    for (int step = kWarpLanes / 2; step > 0; step /= 2) {
+      r[0] += __shfl_xor_sync(0xFFFFFFFFU, r[0], step);
+      r[1] += __shfl_xor_sync(0xFFFFFFFFU, r[1], step);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      r[i] =
+          ExactInverseSqrt(r[i] / static_cast<float>(kQuickDim) + (query[i] ? in.q_eps : in.k_eps));
+      const int task = warp_ + i * kRowsWarps;
+      if (task >= heads_ + 2 * fresh) continue;
+      if (value[i]) {
+        EncodeParts(x[i], FreshValueRow(row[i]));
+        continue;
+      }
+      if ((query[i] ? in.q_norm : in.k_norm) != nullptr) {
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          const float scaled = x[i][part] * r[i];
+          x[i][part] = scaled * weight[i][part];
+        }
+      }
+#pragma unroll
+      for (int part = 0; part < kParts / 2; ++part) {
+        const float low = x[i][part];
+        const float high = x[i][part + kParts / 2];
+        x[i][part] = low * turn[i][part].x - high * turn[i][part].y;
+        x[i][part + kParts / 2] = high * turn[i][part].x + low * turn[i][part].y;
+      }
+      if (query[i]) {
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          Query()[task * kQuickDim + part * kWarpLanes + lane_] = x[i][part];
+        }
+      } else {
+        EncodeParts(x[i], FreshKeyRow(row[i]));
+      }
+    }
+    __syncthreads();
+  }
+
+  template <int kParts>
+  __device__ void EncodeParts(const float (&x)[kParts], std::byte* row) const {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      WarpEncodeLane<kType>(x[part], row + part * PlaneBytes<kType>(kWarpLanes), lane_);
+    }
   }
 
   __device__ static void CopyFloats(float* to, const float* from, int count) {
@@ -437,16 +530,10 @@ class RowsBlock {
     Scores(begin, count);
     __syncthreads();
     Softmax(window, count);
-    __syncthreads();
-    float o[kPairRounds][kTile][2] = {};
-    for (int slice = 0; slice < kValueSlices; ++slice) {
-      const std::byte* values = NextValues(begin + slice * kSliceKeys);
-      const int keys = count - slice * kSliceKeys;
-      if (keys >= kSliceKeys) {
-        AddValues<true>(values, slice * kSliceKeys, kSliceKeys, o);
-      } else if (keys > 0) {
-        AddValues<false>(values, slice * kSliceKeys, keys, o);
-      }
+    Tile o = {};
+    for (int first = 0; first < kWindow; first += p_.value_keys) {
+      const std::byte* values = NextValues(begin + first);
+      AddValues(values, first, min(p_.value_keys, count - first), o);
     }
     if (Alone()) {
       Fold(window, o);
@@ -474,12 +561,16 @@ class RowsBlock {
     __syncthreads();
     Issue();
     if constexpr (kType == KvType::kQ8_0) {
-      const int key = static_cast<int>(threadIdx.x) / 2;
-      const int block = static_cast<int>(threadIdx.x) % 2;
-      if (block * kQ8Values < dims) {
-        DecodeQ8(
-            stage + key * kStageKey + block * kQ8Bytes,
-            reinterpret_cast<float*>(shared_ + p_.work_at + key * kScoreKey) + block * kQ8Values);
+      constexpr int kBlocks = kSliceDims / kQ8Values;
+      for (int item = static_cast<int>(threadIdx.x); item < kWindow * kBlocks;
+           item += kRowsThreads) {
+        const int key = item / kBlocks;
+        const int block = item % kBlocks;
+        if (block * kQ8Values < dims) {
+          DecodeQ8(
+              stage + key * kStageKey + block * kQ8Bytes,
+              reinterpret_cast<float*>(shared_ + p_.work_at + key * kScoreKey) + block * kQ8Values);
+        }
       }
       __syncthreads();
       return shared_ + p_.work_at;
@@ -490,14 +581,14 @@ class RowsBlock {
 
   __device__ const std::byte* NextValues(int begin) {
     std::byte* stage = Arrive();
-    if (Fused() && begin + kSliceKeys > old_keys_) {
-      Patch(stage, ValueRowBytes(), begin, kSliceKeys, shared_ + p_.fresh_value_row_at,
+    if (Fused() && begin + p_.value_keys > old_keys_) {
+      Patch(stage, ValueRowBytes(), begin, p_.value_keys, shared_ + p_.fresh_value_row_at,
             ValueRowBytes(), 0, ValueRowBytes());
     }
     __syncthreads();
     Issue();
     if constexpr (kType == KvType::kQ8_0) {
-      const int blocks = kSliceKeys * p_.attention.value_dim / kQ8Values;
+      const int blocks = p_.value_keys * p_.attention.value_dim / kQ8Values;
       for (int block = static_cast<int>(threadIdx.x); block < blocks; block += kRowsThreads) {
         DecodeQ8(stage + block * kQ8Bytes, Floats(p_.work_at) + block * kQ8Values);
       }
@@ -508,50 +599,94 @@ class RowsBlock {
     }
   }
 
+  // A team of 16 threads has 8 keys of the window and all heads; its thread t has lanes 2t and 2t +
+  // 1 of N8's dot. The tree's steps 16, 8, 4, 2 are exchanges between threads t and t ^ 8, 4, 2, 1,
+  // in each of which a thread keeps half of its sums and gives away the others: of 16 (head, key)
+  // it ends with one. Which ones it keeps is settled by the order in which it holds them: place i
+  // is (head, key) number i ^ t. Step 1 is its own two lanes.
+  static constexpr int kKeyBits = kHeads == 8 ? 1 : kHeads == 4 ? 2 : 3;  // of the 4 bits of i
+  static constexpr int kSetKeys = 1 << kKeyBits;                          // keys of 16 sums
+  static constexpr int kSets = kTeamKeys / kSetKeys;
+  static_assert(kHeads * kSetKeys == kTeam);
+
   __device__ void Scores(int begin, int count) {
-    const int key = static_cast<int>(threadIdx.x) % kWindow;
-    const int half = static_cast<int>(threadIdx.x) / kWindow;
-    const bool works = half < kHalves && key / kWarpLanes * kWarpLanes < count;
+    const int thread = lane_ % kTeam;
+    const int team = static_cast<int>(threadIdx.x) / kTeam;
     const int dim = p_.attention.key_dim;
-    const float* q = Query() + half * kTile * dim;
-    float lanes[kTile][kWarpLanes] = {};
+    float sums[kSets][kTeam][2] = {};
     for (int slice = 0; slice < p_.key_slices; ++slice) {
       const std::byte* keys = NextKeys(begin, slice);
-      if (!works) continue;
-      const std::byte* at = keys + key * kScoreKey;
-      const int first = slice * kSliceDims;
+      const int end = min(dim, (slice + 1) * kSliceDims);
+      for (int first = slice * kSliceDims; first < end; first += kWarpLanes) {
+        const int at = first + 2 * thread;
+        if (at >= end) continue;
+        const std::byte* key_part = keys + team * kSetKeys * kScoreKey +
+                                    PlaneBytes<kWorkType>(first - slice * kSliceDims + 2 * thread);
+        AddDims(key_part, Query() + at, dim, thread, count, sums);
+      }
+    }
 #pragma unroll
-      for (int part = 0; part < kSliceDims / 8; ++part) {
-        if (first + part * 8 >= dim) break;
-        float k[8];
-        LoadEight<kWorkType>(at + part * PlaneBytes<kWorkType>(8), k);
+    for (int set = 0; set < kSets; ++set) {
+      if (set * kTeams * kSetKeys >= count) break;
+      const float sum = TeamTree(sums[set]);
+      const int key = (set * kTeams + team) * kSetKeys + thread % kSetKeys;
+      Floats(p_.score_at)[thread / kSetKeys * kScoreStride + key] = sum * p_.attention.scale;
+    }
+  }
+
+  // Two dims of all of the thread's sums.
+  __device__ void AddDims(const std::byte* keys, const float* query, int dim, int thread, int count,
+                          float (&sums)[kSets][kTeam][2]) const {
+    float q[kHeads][2];
 #pragma unroll
-        for (int head = 0; head < kTile; ++head) {
-          float four[8];
-          LoadFloats<4>(q + head * dim + first + part * 8, four);
-          LoadFloats<4>(q + head * dim + first + part * 8 + 4, four + 4);
+    for (int head = 0; head < kHeads; ++head) {
+      const float2 two =
+          *reinterpret_cast<const float2*>(query + (head ^ (thread / kSetKeys)) * dim);
+      q[head][0] = two.x;
+      q[head][1] = two.y;
+    }
 #pragma unroll
-          for (int i = 0; i < 8; ++i) {
-            float& sum = lanes[head][part % 4 * 8 + i];
-            sum = ExactFma(four[i], k[i], sum);
-          }
+    for (int set = 0; set < kSets; ++set) {
+      if (set * kTeams * kSetKeys >= count) break;
+#pragma unroll
+      for (int i = 0; i < kSetKeys; ++i) {
+        float k[2];
+        LoadValues<kWorkType, 2>(
+            keys + (set * kTeams * kSetKeys + (i ^ (thread % kSetKeys))) * kScoreKey, k);
+#pragma unroll
+        for (int head = 0; head < kHeads; ++head) {
+          float(&sum)[2] = sums[set][head * kSetKeys + i];
+          sum[0] = ExactFma(q[head][0], k[0], sum[0]);
+          sum[1] = ExactFma(q[head][1], k[1], sum[1]);
         }
       }
     }
-    if (!works) return;
-    float* scores = Floats(p_.score_at) + half * kTile * kWindow;
+  }
+
+  // The tree over a team's threads and lanes; thread t gets sum number t.
+  __device__ static float TeamTree(float (&sums)[kTeam][2]) {
+    TeamSteps<kTeam / 2>(sums);
+    return sums[0][0] + sums[0][1];
+  }
+  template <int kStep>
+  __device__ static void TeamSteps(float (&sums)[kTeam][2]) {
 #pragma unroll
-    for (int head = 0; head < kTile; ++head) {
-      ThreadTree<kWarpLanes / 2>(lanes[head]);
-      scores[head * kWindow + key] = lanes[head][0] * p_.attention.scale;
+    for (int i = 0; i < kStep; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        sums[i][j] += __shfl_xor_sync(0xFFFFFFFFU, sums[i + kStep][j], kStep);
+      }
+    }
+    if constexpr (kStep > 1) {
+      TeamSteps<kStep / 2>(sums);
     }
   }
 
   // Warp h: maximum, exponentials and their sum of head h.
   __device__ void Softmax(int window, int count) {
     if (warp_ >= heads_) return;
-    const float* scores = Floats(p_.score_at) + warp_ * kWindow;
-    float* weights = Floats(p_.weight_at) + warp_;
+    const float* scores = Floats(p_.score_at) + warp_ * kScoreStride;
+    float* weights = Floats(p_.weight_at) + warp_ / 2 * kWindow * 2 + warp_ % 2;
     float score[kWindow / kWarpLanes];
     float max = -INFINITY;
 #pragma unroll
@@ -567,7 +702,7 @@ class RowsBlock {
       const int key = lane_ + i * kWarpLanes;
       if (key < count) {
         const float weight = ExactExp(score[i] - max);
-        weights[key * kHeads] = weight;
+        weights[2 * key] = weight;
         sum += weight;
       }
     }
@@ -595,44 +730,38 @@ class RowsBlock {
     }
   }
 
-  // (half, pair of dims) of this thread's round, or false.
-  __device__ bool PairOf(int round, int* half, int* pair) const {
-    const int pairs = p_.attention.value_dim / 2;
-    const int item = static_cast<int>(threadIdx.x) + round * kRowsThreads;
-    *half = kHalves == 2 && item >= pairs ? 1 : 0;
-    *pair = item - *half * pairs;
-    return item < pairs * kHalves;
-  }
+  __device__ bool HasTile(int round) const { return pair_[round] < kPairs; }
 
-  template <bool kWhole>
-  __device__ void AddValues(const std::byte* values, int first, int keys,
-                            float (&o)[kPairRounds][kTile][2]) const {
+  // o += weights * values for keys [first, first + keys) of the window, ascending.
+  __device__ void AddValues(const std::byte* values, int first, int keys, Tile& o) const {
     const int row_bytes = PlaneBytes<kWorkType>(p_.attention.value_dim);
-    const float* weights = Floats(p_.weight_at) + first * kHeads;
 #pragma unroll
-    for (int round = 0; round < kPairRounds; ++round) {
-      int half = 0;
-      int pair = 0;
-      if (!PairOf(round, &half, &pair)) break;
+    for (int round = 0; round < kRounds; ++round) {
+      if (!HasTile(round)) break;
+      const float* weights = Floats(p_.weight_at) + (pair_[round] * kWindow + first) * 2;
+      const std::byte* at = values + PlaneBytes<kWorkType>(first_dim_[round]);
       const auto add = [&](int key) {
-        const float2 value = LoadPair<kWorkType>(values + key * row_bytes, pair);
-        float weight[kTile];
-        LoadFloats<kTile>(weights + key * kHeads + half * kTile, weight);
+        const float2 weight = reinterpret_cast<const float2*>(weights)[key];
+        float value[kTileDims];
+        LoadValues<kWorkType, kTileDims>(at + key * row_bytes, value);
 #pragma unroll
-        for (int head = 0; head < kTile; ++head) {
-          o[round][head][0] = ExactFma(weight[head], value.x, o[round][head][0]);
-          o[round][head][1] = ExactFma(weight[head], value.y, o[round][head][1]);
+        for (int i = 0; i < kTileDims; ++i) {
+          o[round][0][i] = ExactFma(weight.x, value[i], o[round][0][i]);
+          o[round][1][i] = ExactFma(weight.y, value[i], o[round][1][i]);
         }
       };
-      if constexpr (kWhole) {
-#pragma unroll 8
-        for (int key = 0; key < kSliceKeys; ++key) {
-          add(key);
+      constexpr int kAtOnce = 16;
+      int key = 0;
+#pragma unroll 1
+      for (; key + kAtOnce <= keys; key += kAtOnce) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          add(key + i);
         }
-      } else {
-        for (int key = 0; key < keys; ++key) {
-          add(key);
-        }
+      }
+#pragma unroll 1
+      for (; key < keys; ++key) {
+        add(key);
       }
     }
   }
@@ -644,39 +773,38 @@ class RowsBlock {
            p_.windows_most;
   }
 
-  __device__ void StoreWindow(int window, const float (&o)[kPairRounds][kTile][2]) const {
+  __device__ static void Store(float* to, const float (&x)[kTileDims]) {
+    if constexpr (kTileDims == 4) {
+      *reinterpret_cast<float4*>(to) = {x[0], x[1], x[2], x[3]};
+    } else {
+      *reinterpret_cast<float2*>(to) = {x[0], x[1]};
+    }
+  }
+
+  __device__ void StoreWindow(int window, const Tile& o) const {
 #pragma unroll
-    for (int round = 0; round < kPairRounds; ++round) {
-      int half = 0;
-      int pair = 0;
-      if (!PairOf(round, &half, &pair)) break;
-#pragma unroll
-      for (int tile = 0; tile < kTile; ++tile) {
-        const int head = half * kTile + tile;
-        if (head < heads_) {
-          float* to =
-              p_.window_values + (WindowPlace(head) + window) * p_.attention.value_dim + 2 * pair;
-          *reinterpret_cast<float2*>(to) = {o[round][tile][0], o[round][tile][1]};
-        }
+    for (int i = 0; i < 2 * kRounds; ++i) {
+      const int round = i / 2;
+      const int head = 2 * pair_[round] + i % 2;
+      if (HasTile(round) && head < heads_) {
+        Store(p_.window_values + (WindowPlace(head) + window) * p_.attention.value_dim +
+                  first_dim_[round],
+              o[round][i % 2]);
       }
     }
   }
 
-  __device__ void Fold(int window, const float (&o)[kPairRounds][kTile][2]) {
+  __device__ void Fold(int window, const Tile& o) {
 #pragma unroll
-    for (int round = 0; round < kPairRounds; ++round) {
-      int half = 0;
-      int pair = 0;
-      if (!PairOf(round, &half, &pair)) break;
+    for (int i = 0; i < 2 * kRounds; ++i) {
+      const int round = i / 2;
+      if (!HasTile(round)) break;
+      const float2 factors = exchange_.factors[2 * pair_[round] + i % 2];
 #pragma unroll
-      for (int tile = 0; tile < kTile; ++tile) {
-        const float2 factors = exchange_.factors[half * kTile + tile];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          float& total = total_[round][tile][i];
-          total =
-              window == 0 ? o[round][tile][i] : total * factors.x + o[round][tile][i] * factors.y;
-        }
+      for (int j = 0; j < kTileDims; ++j) {
+        float& total = total_[round][i % 2][j];
+        const float part = o[round][i % 2][j];
+        total = window == 0 ? part : total * factors.x + part * factors.y;
       }
     }
   }
@@ -688,19 +816,17 @@ class RowsBlock {
 
   __device__ void WriteAlone() const {
 #pragma unroll
-    for (int round = 0; round < kPairRounds; ++round) {
-      int half = 0;
-      int pair = 0;
-      if (!PairOf(round, &half, &pair)) break;
+    for (int i = 0; i < 2 * kRounds; ++i) {
+      const int round = i / 2;
+      const int head = 2 * pair_[round] + i % 2;
+      if (!HasTile(round) || head >= heads_) continue;
+      const float sum = exchange_.sums[head];
+      float x[kTileDims];
 #pragma unroll
-      for (int tile = 0; tile < kTile; ++tile) {
-        const int head = half * kTile + tile;
-        if (head < heads_) {
-          const float sum = exchange_.sums[head];
-          *reinterpret_cast<float2*>(Out(head) + 2 * pair) = {total_[round][tile][0] / sum,
-                                                              total_[round][tile][1] / sum};
-        }
+      for (int j = 0; j < kTileDims; ++j) {
+        x[j] = total_[round][i % 2][j] / sum;
       }
+      Store(Out(head) + first_dim_[round], x);
     }
   }
 
@@ -788,30 +914,45 @@ class RowsBlock {
                                      0.0F};
   }
 
+  // Values of one output in 32 windows.
+  __device__ void LoadWindows(int item, int items, int begin, int merger, int mergers,
+                              float (&values)[kWarpLanes]) const {
+    const int dim = p_.attention.value_dim;
+    const int head = merger + item / dim * mergers;
+    const float* from = p_.window_values + (WindowPlace(head) + begin) * dim + item % dim;
+#pragma unroll
+    for (int window = 0; window < kWarpLanes; ++window) {
+      const bool in = item < items && begin + window < windows_;
+      values[window] = in ? __ldcg(from + static_cast<std::size_t>(window) * dim) : 0.0F;
+    }
+  }
+
   __device__ void MergeItems(int first, int items, int merger, int mergers, int heads) {
     const int dim = p_.attention.value_dim;
     float most = -INFINITY;
     float total[kMergeValues] = {};
     float sum[kMergeValues] = {};
     for (int begin = 0; begin < windows_; begin += kWarpLanes) {
+      float values[kWarpLanes];
+      LoadWindows(first + static_cast<int>(threadIdx.x), items, begin, merger, mergers, values);
       __syncthreads();
       MergeFactors(begin, merger, mergers, heads, &most);
       __syncthreads();
-      const int count = min(kWarpLanes, windows_ - begin);
 #pragma unroll
       for (int i = 0; i < kMergeValues; ++i) {
         const int item = first + static_cast<int>(threadIdx.x) + i * kRowsThreads;
         if (item >= items) break;
-        const int head = item / dim;
-        const float* values =
-            p_.window_values + (WindowPlace(merger + head * mergers) + begin) * dim + item % dim;
-#pragma unroll 8
-        for (int window = 0; window < count; ++window) {
-          const float4 factors = exchange_.merge[head][window];
-          const float value = __ldcg(values + static_cast<std::size_t>(window) * dim);
+        if (i > 0) {
+          LoadWindows(item, items, begin, merger, mergers, values);
+        }
+        const float4* factors = exchange_.merge[item / dim];
+#pragma unroll
+        for (int window = 0; window < kWarpLanes; ++window) {
+          if (begin + window >= windows_) break;
+          const float4 factor = factors[window];
           const bool start = begin + window == 0;
-          total[i] = start ? value : total[i] * factors.x + value * factors.y;
-          sum[i] = start ? factors.z : sum[i] * factors.x + factors.z * factors.y;
+          total[i] = start ? values[window] : total[i] * factor.x + values[window] * factor.y;
+          sum[i] = start ? factor.z : sum[i] * factor.x + factor.z * factor.y;
         }
       }
     }
@@ -837,7 +978,8 @@ class RowsBlock {
   int issue_window_, issue_slice_ = 0, issue_stage_ = 0, read_stage_ = 0;
   float max_ = 0.0F;  // of head `warp_`, where the block folds
   float sum_ = 0.0F;
-  float total_[kPairRounds][kTile][2];
+  int pair_[kRounds], first_dim_[kRounds];  // of a thread's tiles
+  Tile total_;
 };
 
 }  // namespace bloomery::kernels::cuda
