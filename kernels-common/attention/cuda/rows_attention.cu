@@ -12,15 +12,17 @@ namespace {
 template <int kHeads>
 inline constexpr int kBlocksAMultiprocessor = kHeads <= 4 ? 2 : 1;
 
-template <KvType kType, int kHeads>
+template <KvType kType, int kHeads, int kRounds>
 __global__ void __launch_bounds__(kRowsThreads, kBlocksAMultiprocessor<kHeads>)
     RowsAttentionKernel(const __grid_constant__ RowsPlan plan) {
   extern __shared__ __align__(16) std::byte rows_shared[];
   __shared__ RowsExchange exchange;
-  RowsBlock<kType, kHeads>(plan, rows_shared, exchange).Run();
+  RowsBlock<kType, kHeads, kRounds>(plan, rows_shared, exchange).Run();
 }
 
 constexpr int kMostHeads = 8;  // of a block
+constexpr int kOneRoundDims = 256;
+constexpr int kMostRounds = kMaxValueDim / kOneRoundDims;
 
 int BlockHeads(const CardAttention& a) {
   const int ratio = a.heads / a.kv_heads;
@@ -150,7 +152,10 @@ cudaError_t LaunchRows(const Launch& launch, RowsPlan& plan) {
   int shared = LayOut<kType>(plan, kHeads, shared_most / kShare);
   if (shared > shared_most) return cudaErrorInvalidConfiguration;
   const dim3 grid(plan.splits, a.kv_heads * plan.chunks, a.rows.rows);
-  return Start(launch, grid, dim3(kRowsThreads), shared, RowsAttentionKernel<kType, kHeads>, plan);
+  const auto kernel = a.value_dim <= kOneRoundDims
+                          ? RowsAttentionKernel<kType, kHeads, 1>
+                          : RowsAttentionKernel<kType, kHeads, kMostRounds>;
+  return Start(launch, grid, dim3(kRowsThreads), shared, kernel, plan);
 }
 
 template <KvType kType>
@@ -193,8 +198,10 @@ cudaError_t LaunchPlan(const Launch& launch, const CardAttention& attention,
 
 template <KvType kType>
 cudaError_t PrepareType(int bytes) {
-  for (auto* kernel : {RowsAttentionKernel<kType, 2>, RowsAttentionKernel<kType, 4>,
-                       RowsAttentionKernel<kType, 8>}) {
+  for (auto* kernel :
+       {RowsAttentionKernel<kType, 2, 1>, RowsAttentionKernel<kType, 4, 1>,
+        RowsAttentionKernel<kType, 8, 1>, RowsAttentionKernel<kType, 2, kMostRounds>,
+        RowsAttentionKernel<kType, 4, kMostRounds>, RowsAttentionKernel<kType, 8, kMostRounds>}) {
     const cudaError_t error = AllowShared(kernel, bytes - sizeof(RowsExchange));
     if (error != cudaSuccess) return error;
   }

@@ -24,9 +24,8 @@ inline constexpr int kWindow = static_cast<int>(kAttentionWindow);
 inline constexpr int kSliceDims = 128;
 inline constexpr int kScoreStride = kWindow + 4;  // of a head: eight heads meet all banks
 inline constexpr int kMaxValueDim = 768;
-inline constexpr int kQuickDim = 128;   // heads that QuickHeads takes
-inline constexpr int kMergeValues = 4;  // outputs a thread merges at a time
-inline constexpr int kTeam = 16;        // threads that share a key: residues 2t and 2t + 1 of N8
+inline constexpr int kQuickDim = 128;  // heads that QuickHeads takes
+inline constexpr int kTeam = 16;       // threads that share a key: residues 2t and 2t + 1 of N8
 inline constexpr int kTeams = kRowsThreads / kTeam;
 inline constexpr int kTeamKeys = kWindow / kTeams;
 static_assert(kTeamKeys == 8);
@@ -111,7 +110,8 @@ struct RowsExchange {
   int merger;
 };
 
-template <KvType kType, int kHeads>
+// kRounds: tiles of values a thread has, in turn; 1 is enough for 256 dims.
+template <KvType kType, int kHeads, int kRounds>
 class RowsBlock {
  public:
   __device__ RowsBlock(const RowsPlan& plan, std::byte* shared, RowsExchange& exchange)
@@ -138,6 +138,7 @@ class RowsBlock {
       StartRing();
       LoadHeads();
     }
+#pragma unroll 1
     for (int window = split_; window < windows_; window += p_.splits) {
       DoWindow(window);
     }
@@ -155,8 +156,6 @@ class RowsBlock {
   // AddValues: a thread's tile is two heads by kTileDims.
   static constexpr int kPairs = kHeads / 2;
   static constexpr int kTileDims = kHeads == 8 ? 4 : 2;
-  static constexpr int kRounds =
-      (kPairs * kMaxValueDim / kTileDims + kRowsThreads - 1) / kRowsThreads;
   using Tile = float[kRounds][2][kTileDims];
 
   __device__ bool Fused() const { return p_.inputs.k != nullptr; }
@@ -210,6 +209,7 @@ class RowsBlock {
   // ---- The ring of stages.
 
   __device__ void StartRing() {
+#pragma unroll 1
     for (int i = 0; i + 1 < p_.stages; ++i) {
       Issue();
     }
@@ -266,6 +266,7 @@ class RowsBlock {
         plane.base + slot_ * plane.slot_bytes + begin * plane.row_bytes + kv_head_ * bytes;
     if constexpr (kType != KvType::kQ8_0) {
       const int parts = bytes / 16;
+#pragma unroll 2
       for (int item = static_cast<int>(threadIdx.x); item < keys * parts; item += kRowsThreads) {
         const int key = item / parts;
         const int at = (item - key * parts) * 16;
@@ -279,6 +280,7 @@ class RowsBlock {
   __device__ void CopyQ8(std::byte* stage, int stride, const std::byte* source,
                          std::size_t row_bytes, int keys, int bytes) const {
     const int parts = bytes / p_.copy_unit;
+#pragma unroll 2
     for (int item = static_cast<int>(threadIdx.x); item < keys * parts; item += kRowsThreads) {
       const int key = item / parts;
       const int at = (item - key * parts) * p_.copy_unit;
@@ -301,6 +303,7 @@ class RowsBlock {
     const int half = in.n_rot / 2;
     auto* turns = reinterpret_cast<float2*>(shared_ + p_.turn_at);
     const int fresh = row_ - first_fresh_ + 1;
+#pragma unroll 1
     for (int item = static_cast<int>(threadIdx.x); item < fresh * half; item += kRowsThreads) {
       const int row = first_fresh_ + item / half;
       turns[item] =
@@ -308,6 +311,7 @@ class RowsBlock {
     }
     float* norms = Floats(p_.norm_at);
     const int dim = p_.attention.key_dim;
+#pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < dim; i += kRowsThreads) {
       norms[i] = in.q_norm == nullptr ? 1.0F : in.q_norm[i];
       norms[dim + i] = in.k_norm == nullptr ? 1.0F : in.k_norm[i];
@@ -317,12 +321,13 @@ class RowsBlock {
   // Up to the barrier after which q, and the rows of this pass, are ready.
   __device__ void FusedHeads() {
     const int fresh = row_ - first_fresh_ + 1;
+    PrepareConstants();
     if (p_.attention.key_dim == kQuickDim && p_.attention.value_dim == kQuickDim &&
         p_.inputs.n_rot == kQuickDim && heads_ + 2 * fresh <= 2 * kRowsWarps) {
+      __syncthreads();
       QuickHeads(fresh);
       return;
     }
-    PrepareConstants();
     WaitForInputs();
     LoadHeads();
     FinishHeads();
@@ -363,15 +368,16 @@ class RowsBlock {
       source[i] = query[i]   ? a.q + row_ * a.q_stride + (first_head_ + task) * kQuickDim
                   : value[i] ? in.v + row[i] * in.v_stride + kv_head_ * kQuickDim
                              : in.k + row[i] * in.k_stride + kv_head_ * kQuickDim;
-      const float* norm = query[i] ? in.q_norm : in.k_norm;
+      const float* norms = Floats(p_.norm_at) + (query[i] ? 0 : kQuickDim);
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
-        weight[i][part] = norm == nullptr ? 1.0F : norm[part * kWarpLanes + lane_];
+        weight[i][part] = norms[part * kWarpLanes + lane_];
       }
-      const int position = a.rows.position[row[i]];
+      const auto* turns = reinterpret_cast<const float2*>(shared_ + p_.turn_at) +
+                          (row[i] - first_fresh_) * (kQuickDim / 2);
 #pragma unroll
       for (int part = 0; part < kParts / 2; ++part) {
-        turn[i][part] = RopeTurn(position, in.frequencies[part * kWarpLanes + lane_], in.magnitude);
+        turn[i][part] = turns[part * kWarpLanes + lane_];
       }
     }
     WaitForInputs();
@@ -440,6 +446,7 @@ class RowsBlock {
   }
 
   __device__ static void CopyFloats(float* to, const float* from, int count) {
+#pragma unroll 1
     for (int i = 4 * static_cast<int>(threadIdx.x); i < count; i += 4 * kRowsThreads) {
       *reinterpret_cast<float4*>(to + i) = __ldcg(reinterpret_cast<const float4*>(from + i));
     }
@@ -466,6 +473,7 @@ class RowsBlock {
     const float* norms = Floats(p_.norm_at);
     const auto* turns = reinterpret_cast<const float2*>(shared_ + p_.turn_at);
     const int fresh = row_ - first_fresh_ + 1;
+#pragma unroll 1
     for (int task = warp_; task < heads_ + 2 * fresh; task += kRowsWarps) {
       const int row = first_fresh_ + (task - heads_) % fresh;
       if (task >= heads_ + fresh) {
@@ -501,24 +509,86 @@ class RowsBlock {
   __device__ void PutRow(const CardPlane& plane, int bytes, const std::byte* row) const {
     std::byte* to =
         plane.base + slot_ * plane.slot_bytes + index_ * plane.row_bytes + kv_head_ * bytes;
+#pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < bytes / 2; i += kRowsThreads) {
       reinterpret_cast<std::uint16_t*>(to)[i] = reinterpret_cast<const std::uint16_t*>(row)[i];
     }
   }
 
-  // This pass's rows over their places of a stage that holds keys [begin, begin + keys): bytes
-  // [from, from + bytes) of each row. A warp a row.
-  __device__ void Patch(std::byte* stage, int stride, int begin, int keys, const std::byte* rows,
-                        int row_bytes, int from, int bytes) const {
+  // What a stage holds: bytes [from, from + row_bytes) of a head's part of plane rows [begin, begin
+  // + keys), `stride` apart.
+  struct Slice {
+    bool is_keys;
+    int begin, keys;
+    int from, row_bytes, stride;
+    int values;  // of a row
+  };
+
+  __device__ Slice SliceOf(int begin, int number) const {
+    if (number < p_.key_slices) {
+      const int dims = min(kSliceDims, p_.attention.key_dim - number * kSliceDims);
+      return {true,
+              begin,
+              kWindow,
+              number * PlaneBytes<kType>(kSliceDims),
+              PlaneBytes<kType>(dims),
+              kStageKey,
+              dims};
+    }
+    const int first = (number - p_.key_slices) * p_.value_keys;
+    return {false,           begin + first,   p_.value_keys,         0,
+            ValueRowBytes(), ValueRowBytes(), p_.attention.value_dim};
+  }
+
+  // This pass's rows over their places of a stage. A warp a row.
+  __device__ void Patch(std::byte* stage, const Slice& slice) const {
     const int fresh = row_ - first_fresh_ + 1;
+    const std::byte* rows =
+        shared_ + (slice.is_keys ? p_.fresh_key_row_at : p_.fresh_value_row_at) + slice.from;
+    const int row_bytes = slice.is_keys ? PlaneBytes<kType>(p_.attention.key_dim) : ValueRowBytes();
+#pragma unroll 1
     for (int i = warp_; i < fresh; i += kRowsWarps) {
-      const int key = index_ - fresh + 1 + i - begin;
-      if (key < 0 || key >= keys) continue;
-      const auto* source = reinterpret_cast<const std::uint16_t*>(rows + i * row_bytes + from);
-      auto* to = reinterpret_cast<std::uint16_t*>(stage + key * stride);
-      for (int word = lane_; word < bytes / 2; word += kWarpLanes) {
+      const int key = index_ - fresh + 1 + i - slice.begin;
+      if (key < 0 || key >= slice.keys) continue;
+      const auto* source = reinterpret_cast<const std::uint16_t*>(rows + i * row_bytes);
+      auto* to = reinterpret_cast<std::uint16_t*>(stage + key * slice.stride);
+#pragma unroll 4
+      for (int word = lane_; word < slice.row_bytes / 2; word += kWarpLanes) {
         to[word] = source[word];
       }
+    }
+  }
+
+  // A q8_0 stage to f32 rows.
+  __device__ const std::byte* Decode(const std::byte* stage, const Slice& slice) const {
+    const int blocks = slice.values / kQ8Values;
+    const int stride = slice.is_keys ? kScoreKey : slice.values * 4;
+#pragma unroll 1
+    for (int item = static_cast<int>(threadIdx.x); item < slice.keys * blocks;
+         item += kRowsThreads) {
+      const int key = item / blocks;
+      const int block = item - key * blocks;
+      DecodeQ8(stage + key * slice.stride + block * kQ8Bytes,
+               reinterpret_cast<float*>(shared_ + p_.work_at + key * stride) + block * kQ8Values);
+    }
+    __syncthreads();
+    return shared_ + p_.work_at;
+  }
+
+  // Waits for the next stage; the block may read it when this returns.
+  __device__ const std::byte* Arrive(const Slice& slice) {
+    std::byte* stage = Stage(read_stage_);
+    read_stage_ = read_stage_ + 1 == p_.stages ? 0 : read_stage_ + 1;
+    WaitForCopies(p_.stages - 2);
+    if (Fused() && slice.begin + slice.keys > old_keys_) {
+      Patch(stage, slice);
+    }
+    __syncthreads();
+    Issue();
+    if constexpr (kType == KvType::kQ8_0) {
+      return Decode(stage, slice);
+    } else {
+      return stage;
     }
   }
 
@@ -527,75 +597,29 @@ class RowsBlock {
   __device__ void DoWindow(int window) {
     const int begin = window * kWindow;
     const int count = min(kWindow, index_ + 1 - begin);
-    Scores(begin, count);
-    __syncthreads();
-    Softmax(window, count);
+    const int slices = p_.key_slices + kWindow / p_.value_keys;
+    Sums sums = {};
     Tile o = {};
-    for (int first = 0; first < kWindow; first += p_.value_keys) {
-      const std::byte* values = NextValues(begin + first);
-      AddValues(values, first, min(p_.value_keys, count - first), o);
+#pragma unroll 1
+    for (int number = 0; number < slices; ++number) {
+      const Slice slice = SliceOf(begin, number);
+      const std::byte* at = Arrive(slice);
+      if (slice.is_keys) {
+        AddKeys(at, number * kSliceDims, slice.values, count, sums);
+        if (number + 1 == p_.key_slices) {
+          FinishScores(count, sums);
+          __syncthreads();
+          Softmax(window, count);
+        }
+      } else {
+        const int first = slice.begin - begin;
+        AddValues(at, first, min(slice.keys, count - first), o);
+      }
     }
     if (Alone()) {
       Fold(window, o);
     } else {
       StoreWindow(window, o);
-    }
-  }
-
-  // Waits for the next stage; the block may read it when this returns.
-  __device__ std::byte* Arrive() {
-    std::byte* stage = Stage(read_stage_);
-    read_stage_ = read_stage_ + 1 == p_.stages ? 0 : read_stage_ + 1;
-    WaitForCopies(p_.stages - 2);
-    return stage;
-  }
-
-  __device__ const std::byte* NextKeys(int begin, int slice) {
-    std::byte* stage = Arrive();
-    const int dims = min(kSliceDims, p_.attention.key_dim - slice * kSliceDims);
-    if (Fused() && begin + kWindow > old_keys_) {
-      Patch(stage, kStageKey, begin, kWindow, shared_ + p_.fresh_key_row_at,
-            PlaneBytes<kType>(p_.attention.key_dim), slice * PlaneBytes<kType>(kSliceDims),
-            PlaneBytes<kType>(dims));
-    }
-    __syncthreads();
-    Issue();
-    if constexpr (kType == KvType::kQ8_0) {
-      constexpr int kBlocks = kSliceDims / kQ8Values;
-      for (int item = static_cast<int>(threadIdx.x); item < kWindow * kBlocks;
-           item += kRowsThreads) {
-        const int key = item / kBlocks;
-        const int block = item % kBlocks;
-        if (block * kQ8Values < dims) {
-          DecodeQ8(
-              stage + key * kStageKey + block * kQ8Bytes,
-              reinterpret_cast<float*>(shared_ + p_.work_at + key * kScoreKey) + block * kQ8Values);
-        }
-      }
-      __syncthreads();
-      return shared_ + p_.work_at;
-    } else {
-      return stage;
-    }
-  }
-
-  __device__ const std::byte* NextValues(int begin) {
-    std::byte* stage = Arrive();
-    if (Fused() && begin + p_.value_keys > old_keys_) {
-      Patch(stage, ValueRowBytes(), begin, p_.value_keys, shared_ + p_.fresh_value_row_at,
-            ValueRowBytes(), 0, ValueRowBytes());
-    }
-    __syncthreads();
-    Issue();
-    if constexpr (kType == KvType::kQ8_0) {
-      const int blocks = p_.value_keys * p_.attention.value_dim / kQ8Values;
-      for (int block = static_cast<int>(threadIdx.x); block < blocks; block += kRowsThreads) {
-        DecodeQ8(stage + block * kQ8Bytes, Floats(p_.work_at) + block * kQ8Values);
-      }
-      __syncthreads();
-      return shared_ + p_.work_at;
-    } else {
-      return stage;
     }
   }
 
@@ -609,22 +633,24 @@ class RowsBlock {
   static constexpr int kSets = kTeamKeys / kSetKeys;
   static_assert(kHeads * kSetKeys == kTeam);
 
-  __device__ void Scores(int begin, int count) {
+  using Sums = float[kSets][kTeam][2];
+
+  // The keys' dims [first, first + dims), which lie at `keys`.
+  __device__ void AddKeys(const std::byte* keys, int first, int dims, int count, Sums& sums) const {
     const int thread = lane_ % kTeam;
     const int team = static_cast<int>(threadIdx.x) / kTeam;
-    const int dim = p_.attention.key_dim;
-    float sums[kSets][kTeam][2] = {};
-    for (int slice = 0; slice < p_.key_slices; ++slice) {
-      const std::byte* keys = NextKeys(begin, slice);
-      const int end = min(dim, (slice + 1) * kSliceDims);
-      for (int first = slice * kSliceDims; first < end; first += kWarpLanes) {
-        const int at = first + 2 * thread;
-        if (at >= end) continue;
-        const std::byte* key_part = keys + team * kSetKeys * kScoreKey +
-                                    PlaneBytes<kWorkType>(first - slice * kSliceDims + 2 * thread);
-        AddDims(key_part, Query() + at, dim, thread, count, sums);
-      }
+    const std::byte* team_keys = keys + team * kSetKeys * kScoreKey;
+#pragma unroll 1
+    for (int dim = 2 * thread; dim < dims; dim += kWarpLanes) {
+      AddDims(team_keys + PlaneBytes<kWorkType>(2) * (dim / 2), Query() + first + dim, thread,
+              count, sums);
     }
+    __syncwarp();
+  }
+
+  __device__ void FinishScores(int count, Sums& sums) const {
+    const int thread = lane_ % kTeam;
+    const int team = static_cast<int>(threadIdx.x) / kTeam;
 #pragma unroll
     for (int set = 0; set < kSets; ++set) {
       if (set * kTeams * kSetKeys >= count) break;
@@ -635,8 +661,9 @@ class RowsBlock {
   }
 
   // Two dims of all of the thread's sums.
-  __device__ void AddDims(const std::byte* keys, const float* query, int dim, int thread, int count,
-                          float (&sums)[kSets][kTeam][2]) const {
+  __device__ void AddDims(const std::byte* keys, const float* query, int thread, int count,
+                          Sums& sums) const {
+    const int dim = p_.attention.key_dim;
     float q[kHeads][2];
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
@@ -887,8 +914,9 @@ class RowsBlock {
     if (merger < 0) return;
     const int heads = (heads_ - merger + mergers - 1) / mergers;  // merger, merger + mergers, ..
     const int items = heads * p_.attention.value_dim;
-    for (int first = 0; first < items; first += kMergeValues * kRowsThreads) {
-      MergeItems(first, items, merger, mergers, heads);
+#pragma unroll 1
+    for (int first = 0; first < items; first += kRowsThreads) {
+      MergeItem(first + static_cast<int>(threadIdx.x), items, merger, mergers, heads);
     }
     CountOut(mergers);
   }
@@ -927,41 +955,31 @@ class RowsBlock {
     }
   }
 
-  __device__ void MergeItems(int first, int items, int merger, int mergers, int heads) {
+  __device__ void MergeItem(int item, int items, int merger, int mergers, int heads) {
     const int dim = p_.attention.value_dim;
     float most = -INFINITY;
-    float total[kMergeValues] = {};
-    float sum[kMergeValues] = {};
+    float total = 0.0F;
+    float sum = 0.0F;
+#pragma unroll 1
     for (int begin = 0; begin < windows_; begin += kWarpLanes) {
       float values[kWarpLanes];
-      LoadWindows(first + static_cast<int>(threadIdx.x), items, begin, merger, mergers, values);
+      LoadWindows(item, items, begin, merger, mergers, values);
       __syncthreads();
       MergeFactors(begin, merger, mergers, heads, &most);
       __syncthreads();
+      if (item >= items) continue;
+      const float4* factors = exchange_.merge[item / dim];
 #pragma unroll
-      for (int i = 0; i < kMergeValues; ++i) {
-        const int item = first + static_cast<int>(threadIdx.x) + i * kRowsThreads;
-        if (item >= items) break;
-        if (i > 0) {
-          LoadWindows(item, items, begin, merger, mergers, values);
-        }
-        const float4* factors = exchange_.merge[item / dim];
-#pragma unroll
-        for (int window = 0; window < kWarpLanes; ++window) {
-          if (begin + window >= windows_) break;
-          const float4 factor = factors[window];
-          const bool start = begin + window == 0;
-          total[i] = start ? values[window] : total[i] * factor.x + values[window] * factor.y;
-          sum[i] = start ? factor.z : sum[i] * factor.x + factor.z * factor.y;
-        }
+      for (int window = 0; window < kWarpLanes; ++window) {
+        if (begin + window >= windows_) break;
+        const float4 factor = factors[window];
+        const bool start = begin + window == 0;
+        total = start ? values[window] : total * factor.x + values[window] * factor.y;
+        sum = start ? factor.z : sum * factor.x + factor.z * factor.y;
       }
     }
-#pragma unroll
-    for (int i = 0; i < kMergeValues; ++i) {
-      const int item = first + static_cast<int>(threadIdx.x) + i * kRowsThreads;
-      if (item < items) {
-        Out(merger + item / dim * mergers)[item % dim] = total[i] / sum[i];
-      }
+    if (item < items) {
+      Out(merger + item / dim * mergers)[item % dim] = total / sum;
     }
   }
 
