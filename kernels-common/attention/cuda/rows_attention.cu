@@ -44,20 +44,23 @@ int WindowsMost(const CardAttention& a) {
   return static_cast<int>((a.keys.capacity + kAttentionWindow - 1) / kAttentionWindow);
 }
 
+// The workspace begins with the counters: two for each (row, kv head, chunk), at the same place for
+// every shape and number of rows, so that a program of one shape leaves those of another at zero.
+// Shapes with more groups than that have no splits.
+constexpr std::size_t kCounterBytes = 16384;
+constexpr int kMostGroups = static_cast<int>(kCounterBytes / (2 * sizeof(std::int32_t)));
+
 // Offsets into the workspace.
 struct Workspace {
-  std::size_t sums_at;
   std::size_t values_at;
   std::size_t bytes;
 };
 
 Workspace WorkspaceOf(const CardAttention& a) {
   const auto rows = static_cast<std::size_t>(std::min(a.rows.rows, kMaxHeadRows));
-  const std::size_t counters = rows * a.kv_heads * Chunks(a) * 2 * sizeof(std::int32_t);
   const std::size_t windows = rows * a.heads * WindowsMost(a);
   Workspace space{};
-  space.sums_at = Align(counters, 256);
-  space.values_at = space.sums_at + Align(windows * sizeof(float2), 256);
+  space.values_at = kCounterBytes + Align(windows * sizeof(float2), 256);
   space.bytes = space.values_at + windows * a.value_dim * sizeof(float);
   return space;
 }
@@ -145,7 +148,7 @@ cudaError_t LaunchRows(const Launch& launch, RowsPlan& plan) {
   const int groups = a.rows.rows * a.kv_heads * plan.chunks;
   plan.splits = 1;
   plan.mergers = 1;
-  if (plan.counters != nullptr) {
+  if (plan.counters != nullptr && groups <= kMostGroups) {
     plan.splits = std::clamp(launch.multiprocessors * kShare / groups, 1, plan.windows_most);
     plan.mergers = std::clamp(launch.multiprocessors / 2 / groups, 1, kHeads);
   }
@@ -183,7 +186,7 @@ cudaError_t LaunchPlan(const Launch& launch, const CardAttention& attention,
   if (workspace != nullptr) {
     const Workspace space = WorkspaceOf(attention);
     plan.counters = workspace;
-    plan.window_sums = reinterpret_cast<float2*>(workspace + space.sums_at);
+    plan.window_sums = reinterpret_cast<float2*>(workspace + kCounterBytes);
     plan.window_values = reinterpret_cast<float*>(workspace + space.values_at);
   }
   switch (attention.keys.type) {

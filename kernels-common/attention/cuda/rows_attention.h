@@ -21,7 +21,8 @@ cudaError_t PrepareAttention();
 bool RowsAttentionFits(const CardAttention& attention);
 
 // Bytes of workspace for this shape, capacity of planes and rows.rows (8 where more). Set to zero
-// once; launches leave it ready for the next. Launches that may overlap must not share one.
+// once; launches leave it ready for the next, of any shape and number of rows. Launches that may
+// overlap must not share one.
 std::size_t RowsAttentionWorkspaceBytes(const CardAttention& attention);
 
 // For at most kMaxHeadRows rows (the bucket). Also writes plane row index[r] of keys and values for

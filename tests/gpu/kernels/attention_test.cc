@@ -2,6 +2,8 @@
 // references; PromptAttention stays within a band of them.
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "kernels-common/attention/cuda/prompt_attention.h"
 #include "kernels-common/attention/cuda/rows_attention.h"
 #include "kernels-common/attention/reference.h"
@@ -81,6 +83,31 @@ TEST_F(CardAttention, SlotsOfDifferentLengthsSharePasses) {
                      {6, 640, 1},
                      {7, 12, 1}},
                     0, "eight slots");
+  }
+}
+
+TEST_F(CardAttention, OneWorkspaceServesShapesAndRowsOfAnyNumberInTurn) {
+  const HeadShape shapes[] = {{KvType::kF16, 32, 4, 128, 128, 128, true},
+                              {KvType::kF16, 6, 6, 64, 64, 64, true}};
+  std::size_t bytes = 0;
+  std::vector<std::unique_ptr<AttentionCase>> cases;
+  std::vector<AttentionCase::Card> cards;
+  for (const HeadShape& shape : shapes) {
+    for (const std::int32_t rows : {8, 1, 3}) {
+      cases.push_back(
+          std::make_unique<AttentionCase>(shape, std::vector<PassSegment>{{0, 900, rows}}, 0, 5));
+      cards.push_back(cases.back()->MakeCard());
+      cases.back()->RunHost();
+      bytes = std::max(bytes, cuda::RowsAttentionWorkspaceBytes(cards.back().attention));
+    }
+  }
+  const DeviceArray<std::byte> workspace(bytes);
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      Finish(cuda::HeadAttentionRows(TestLaunch(), cards[i].attention, cards[i].inputs,
+                                     workspace.data()));
+      ASSERT_TRUE(SameBits(cases[i]->LiveOut(cards[i]), cases[i]->expected())) << i;
+    }
   }
 }
 
