@@ -24,6 +24,12 @@ __device__ __forceinline__ void CopyAsync16OrZero(void* shared, const void* glob
                : "memory");
 }
 
+__device__ __forceinline__ void CopyAsync8(void* shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;\n" ::"r"(SharedAddress(shared)),
+               "l"(global)
+               : "memory");
+}
+
 __device__ __forceinline__ void CopyAsync4(void* shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(SharedAddress(shared)),
                "l"(global)

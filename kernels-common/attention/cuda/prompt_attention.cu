@@ -105,6 +105,8 @@ cudaError_t PromptAttention(const Launch& launch, const CardAttention& attention
   plan.tile_rows = entry->queries / plan.ratio;
   plan.value_chunks = (attention.value_dim + entry->value_dim - 1) / entry->value_dim;
   plan.exponent = attention.scale * kLog2E;
+  plan.staged = attention.key_dim % 128 == 0 && attention.value_dim % 128 == 0 &&
+                attention.keys.row_bytes % 8 == 0 && attention.values.row_bytes % 8 == 0;
   const dim3 grid(attention.kv_heads * plan.value_chunks,
                   (attention.rows.rows + plan.tile_rows - 1) / plan.tile_rows);
   return Start(launch, grid, dim3(entry->threads), entry->shared_bytes, entry->kernel, plan);

@@ -6,7 +6,7 @@
 //
 // f32 planes: each operand is the sum of two halves, hi and lo, and a product is hi*hi + hi*lo +
 // lo*hi. f16 planes are copied behind the computation (two buffers); others are converted on their
-// way into one buffer.
+// way into one buffer, q8_0 where its rows allow it from bytes copied behind the computation.
 #pragma once
 
 #include "kernels-common/attention/cuda/async_copy.cuh"
@@ -25,6 +25,7 @@ struct PromptPlan {
   std::int32_t tile_rows = 1;     // rows of the pass a block takes
   std::int32_t value_chunks = 1;  // blocks that share a head's value dims
   float exponent = 1.0F;          // scale * log2(e)
+  bool staged = false;            // q8_0: heads' parts of rows are whole multiples of 8 bytes
 };
 
 template <KvType kPlane, int kKeys, int kValues, int kWarpCount, int kGroupsAWarp = 1>
@@ -42,7 +43,12 @@ struct PromptShape {
   static constexpr int kQueryBytes = kQueries * kKeyDim * 2;
   static constexpr int kKeyBytes = kTileKeys * kKeyDim * 2;
   static constexpr int kValueBytes = kTileKeys * kValueDim * 2;
-  static constexpr int kSharedBytes = kParts * (kQueryBytes + kBuffers * (kKeyBytes + kValueBytes));
+  static constexpr int kTileBytes = kParts * (kQueryBytes + kBuffers * (kKeyBytes + kValueBytes));
+  // q8_0 rows as they are, in two buffers.
+  static constexpr bool kStages = kType == KvType::kQ8_0 && kKeyDim % 128 == 0 && kKeyDim <= 256;
+  static constexpr int kRawKeyBytes = kTileKeys * PlaneBytes<KvType::kQ8_0>(kKeyDim);
+  static constexpr int kRawBytes = kRawKeyBytes + kTileKeys * PlaneBytes<KvType::kQ8_0>(kValueDim);
+  static constexpr int kSharedBytes = kTileBytes + (kStages ? 2 * kRawBytes : 0);
 };
 
 struct PromptExchange {
@@ -170,49 +176,149 @@ class PromptBlock {
     }
   }
 
-  // Rows [begin, end) of the plane to a tile; rows from end on are zeros. A thread takes 32 values
-  // (q8_0) or 8 at a time.
+  __device__ const std::byte* HeadRow(const CardPlane& plane, int dim, int key) const {
+    return plane.base + slot_ * plane.slot_bytes + static_cast<std::size_t>(key) * plane.row_bytes +
+           kv_head_ * PlaneBytes<kType>(dim);
+  }
+
+  // Rows [begin, end) of an f16 plane to a tile; rows from end on are zeros.
   template <int kWidth>
-  __device__ void LoadTile(const CardPlane& plane, int dim, int first, int begin, int end,
-                           std::byte* tile, int low_after) const {
+  __device__ void CopyTile(const CardPlane& plane, int dim, int first, int begin, int end,
+                           std::byte* tile) const {
+    constexpr int kItems = kWidth / 8;
+    if constexpr (Shape::kThreads % (8 * kItems) == 0) {
+      // A thread stays in its column of chunks; its rows are eight or a multiple apart.
+      constexpr int kRowStep = Shape::kThreads / kItems;
+      const int key = static_cast<int>(threadIdx.x) / kItems;
+      const int chunk = static_cast<int>(threadIdx.x) % kItems;
+      const int at = first + 8 * chunk;
+      const int last = at < dim ? end - begin - key : 0;
+      const std::byte* from = HeadRow(plane, dim, begin + key) + 2 * at;
+      std::byte* to = tile + TileAt<kWidth>(key, chunk);
+#pragma unroll
+      for (int row = 0; row < kTileKeys; row += kRowStep) {
+        CopyAsync16OrZero(to + row * kWidth * 2, from, row < last);
+        from += kRowStep * plane.row_bytes;
+      }
+    } else {
+      for (int item = static_cast<int>(threadIdx.x); item < kTileKeys * kItems;
+           item += Shape::kThreads) {
+        const int key = item / kItems;
+        const int chunk = item % kItems;
+        const int at = first + 8 * chunk;
+        CopyAsync16OrZero(tile + TileAt<kWidth>(key, chunk),
+                          HeadRow(plane, dim, begin + key) + 2 * at, begin + key < end && at < dim);
+      }
+    }
+  }
+
+  // The same of an f32 or q8_0 plane; a thread takes 8 or 32 values at a time.
+  template <int kWidth>
+  __device__ void ConvertTile(const CardPlane& plane, int dim, int first, int begin, int end,
+                              std::byte* tile, int low_after) const {
     constexpr int kValuesAtOnce = kType == KvType::kQ8_0 ? kQ8Values : 8;
     constexpr int kItems = kWidth / kValuesAtOnce;
-    const std::byte* source = plane.base + slot_ * plane.slot_bytes +
-                              static_cast<std::size_t>(begin) * plane.row_bytes +
-                              kv_head_ * PlaneBytes<kType>(dim);
     for (int item = static_cast<int>(threadIdx.x); item < kTileKeys * kItems;
          item += Shape::kThreads) {
       const int key = item / kItems;
       const int value = item % kItems * kValuesAtOnce;
       const int at = first + value;
       const bool in = begin + key < end && at < dim;
-      const std::byte* from = source + key * plane.row_bytes + PlaneBytes<kType>(at);
-      if constexpr (kType == KvType::kF16) {
-        CopyAsync16OrZero(tile + TileAt<kWidth>(key, value / 8), in ? from : plane.base, in);
+      const std::byte* from = HeadRow(plane, dim, begin + key) + PlaneBytes<kType>(at);
+      if constexpr (kType == KvType::kQ8_0) {
+        PutQ8<kWidth>(tile, key, value, in ? from : nullptr);
       } else {
         float x[kValuesAtOnce] = {};
         if (in) {
-          if constexpr (kType == KvType::kQ8_0) {
-            DecodeQ8(from, x);
-          } else {
-            ReadEight(reinterpret_cast<const float*>(from), x);
-          }
+          ReadEight(reinterpret_cast<const float*>(from), x);
         }
-#pragma unroll
-        for (int i = 0; i < kValuesAtOnce; i += 8) {
-          PutChunk(tile + TileAt<kWidth>(key, (value + i) / 8), low_after, x + i);
-        }
+        PutChunk(tile + TileAt<kWidth>(key, value / 8), low_after, x);
       }
     }
+  }
+
+  // A q8_0 block (null: zeros) to four chunks of a tile.
+  template <int kWidth>
+  __device__ static void PutQ8(std::byte* tile, int key, int value, const std::byte* block) {
+    std::uint32_t halves[kQ8Values / 2] = {};
+    if (block != nullptr) {
+      DecodeQ8Halves(block, halves);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      *reinterpret_cast<uint4*>(tile + TileAt<kWidth>(key, value / 8 + i)) = {
+          halves[4 * i], halves[4 * i + 1], halves[4 * i + 2], halves[4 * i + 3]};
+    }
+  }
+
+  // ---- q8_0 rows as they are, behind the computation.
+
+  __device__ std::byte* Raw(int buffer) const {
+    return shared_ + Shape::kTileBytes + buffer * Shape::kRawBytes;
+  }
+
+  template <int kWidth>
+  __device__ void StageRows(const CardPlane& plane, int dim, int first, int begin, int end,
+                            std::byte* raw) const {
+    constexpr int kRowBytes = PlaneBytes<KvType::kQ8_0>(kWidth);
+    constexpr int kItems = kRowBytes / 8;
+    const int bytes = PlaneBytes<KvType::kQ8_0>(min(kWidth, dim - first));
+    const std::byte* source = HeadRow(plane, dim, begin) + PlaneBytes<KvType::kQ8_0>(first);
+    for (int item = static_cast<int>(threadIdx.x); item < kTileKeys * kItems;
+         item += Shape::kThreads) {
+      const int key = item / kItems;
+      const int at = item % kItems * 8;
+      if (begin + key < end && at < bytes) {
+        CopyAsync8(raw + key * kRowBytes + at, source + key * plane.row_bytes + at);
+      }
+    }
+  }
+
+  __device__ void Stage(int tile, int buffer, int keys) const {
+    const CardAttention& a = p_.attention;
+    const int begin = tile * kTileKeys;
+    if (begin < keys) {
+      StageRows<kKeyDim>(a.keys, a.key_dim, 0, begin, keys, Raw(buffer));
+      StageRows<kValueDim>(a.values, a.value_dim, first_value_, begin, keys,
+                           Raw(buffer) + Shape::kRawKeyBytes);
+    }
+    CommitCopies();
+  }
+
+  // `rows` of the tile's rows are there, `dims` of their values.
+  template <int kWidth>
+  __device__ void DecodeRows(const std::byte* raw, int rows, int dims, std::byte* tile) const {
+    constexpr int kItems = kWidth / kQ8Values;
+    for (int item = static_cast<int>(threadIdx.x); item < kTileKeys * kItems;
+         item += Shape::kThreads) {
+      const int key = item / kItems;
+      const int value = item % kItems * kQ8Values;
+      PutQ8<kWidth>(tile, key, value, key < rows && value < dims ? raw + item * kQ8Bytes : nullptr);
+    }
+  }
+
+  __device__ void DecodeStage(int tile, int buffer, int keys) const {
+    const CardAttention& a = p_.attention;
+    const int rows = keys - tile * kTileKeys;
+    DecodeRows<kKeyDim>(Raw(buffer), rows, a.key_dim, KeyTile(0, 0));
+    DecodeRows<kValueDim>(Raw(buffer) + Shape::kRawKeyBytes, rows, a.value_dim - first_value_,
+                          ValueTile(0, 0));
   }
 
   __device__ void LoadTiles(int tile, int buffer, int keys) const {
     const CardAttention& a = p_.attention;
     const int begin = tile * kTileKeys;
     if (begin < keys) {
-      LoadTile<kKeyDim>(a.keys, a.key_dim, 0, begin, keys, KeyTile(buffer, 0), Shape::kKeyBytes);
-      LoadTile<kValueDim>(a.values, a.value_dim, first_value_, begin, keys, ValueTile(buffer, 0),
-                          Shape::kValueBytes);
+      std::byte* key_tile = KeyTile(buffer, 0);
+      std::byte* value_tile = ValueTile(buffer, 0);
+      if constexpr (kType == KvType::kF16) {
+        CopyTile<kKeyDim>(a.keys, a.key_dim, 0, begin, keys, key_tile);
+        CopyTile<kValueDim>(a.values, a.value_dim, first_value_, begin, keys, value_tile);
+      } else {
+        ConvertTile<kKeyDim>(a.keys, a.key_dim, 0, begin, keys, key_tile, Shape::kKeyBytes);
+        ConvertTile<kValueDim>(a.values, a.value_dim, first_value_, begin, keys, value_tile,
+                               Shape::kValueBytes);
+      }
     }
     CommitCopies();
   }
@@ -256,22 +362,38 @@ class PromptBlock {
     if constexpr (Shape::kBuffers == 2) {
       LoadTiles(0, 0, keys);
     }
+    if (Staged()) {
+      Stage(0, 0, keys);
+    }
     for (int tile = 0; tile < tiles; ++tile) {
       const int buffer = Shape::kBuffers == 2 ? tile % 2 : 0;
-      if constexpr (Shape::kBuffers == 2) {
-        WaitForCopies<0>();
-        __syncthreads();
-        LoadTiles(tile + 1, 1 - buffer, keys);
-      } else {
-        __syncthreads();
-        LoadTiles(tile, 0, keys);
-        WaitForCopies<0>();
-        __syncthreads();
-      }
+      NextTile(tile, keys);
       const int begin = tile * kTileKeys;
       if (begin <= most) {
         DoTile(begin, buffer, begin + kTileKeys - 1 > least);
       }
+    }
+    __syncthreads();
+  }
+
+  __device__ bool Staged() const { return Shape::kStages && p_.staged; }
+
+  // The tile is there for the block, and the next one on its way, when this returns.
+  __device__ void NextTile(int tile, int keys) const {
+    if constexpr (Shape::kBuffers == 2) {
+      WaitForCopies<0>();
+      __syncthreads();
+      LoadTiles(tile + 1, (tile + 1) % 2, keys);
+      return;
+    }
+    WaitForCopies<0>();
+    __syncthreads();
+    if (Staged()) {
+      Stage(tile + 1, (tile + 1) % 2, keys);
+      DecodeStage(tile, tile % 2, keys);
+    } else {
+      LoadTiles(tile, 0, keys);
+      WaitForCopies<0>();
     }
     __syncthreads();
   }
