@@ -18,7 +18,6 @@ using testing::DeviceArray;
 using testing::Finish;
 using testing::HeadShape;
 using testing::PassSegment;
-using testing::Random;
 using testing::SameBits;
 using testing::TestLaunch;
 

@@ -4,7 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <bit>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -22,7 +23,8 @@ inline ::testing::AssertionResult SameBits(std::span<const float> got,
   std::size_t differences = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
     const bool both_nan = got[i] != got[i] && expected[i] != expected[i];
-    if (!both_nan && std::memcmp(&got[i], &expected[i], sizeof(float)) != 0) {
+    if (!both_nan &&
+        std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(expected[i])) {
       first = differences == 0 ? i : first;
       ++differences;
     }
