@@ -95,7 +95,7 @@ cudaError_t PromptAttention(const Launch& launch, const CardAttention& attention
   const cudaError_t error = SharedBytesMost(&shared_most);
   if (error != cudaSuccess) return error;
   const Entry* entry = FindEntry(attention, UsableShared(shared_most));
-  if (entry == nullptr || attention.scale <= 0.0F) {
+  if (entry == nullptr || attention.scale <= 0.0F || attention.rows.rows <= kExactPromptRows) {
     return RowsAttention(launch, attention, nullptr);
   }
   constexpr float kLog2E = 0x1.715476p+0F;

@@ -2,13 +2,19 @@
 // (HeadNormRopeAppend). f16 operands, f32 sums and softmax; with f32 planes every operand is split
 // in two halves (three products), so that about 21 bits of each count. A row's bits depend on its
 // own keys only, but differ from the exact order's (class "band"; the tests hold the tolerance).
-// Shapes without a tensor-core form are given to RowsAttention.
+// Passes of few rows, and shapes without a tensor-core form, are given to RowsAttention and have
+// its bits.
 #pragma once
 
 #include "kernels-common/attention/cuda/card_attention.h"
 #include "kernels-common/cuda/launch.h"
 
 namespace bloomery::kernels::cuda {
+
+// Passes (buckets) of up to so many rows are exact. Tensor cores take 16 rows of a kv head at a
+// time and walk the slots among them in turn: at 64 rows and depth 4096 both take about as long
+// where all rows are of one slot, and RowsAttention far less where they are not.
+inline constexpr std::int32_t kExactPromptRows = 64;
 
 // PrepareAttention() of rows_attention.h sets this up too.
 cudaError_t PromptAttention(const Launch& launch, const CardAttention& attention);

@@ -168,7 +168,9 @@ const Registered kAttention("attention", [] {
     Prompt(type, 4096, 0);
   }
   Prompt(KvType::kF16, 512, 4096);
-  Prompt(KvType::kF16, 16, 4096);
+  for (const std::int32_t rows : {16, 64, 128}) {
+    Prompt(KvType::kF16, rows, 4096);
+  }
   Appends(KvType::kF16, 512);
   Appends(KvType::kF16, 4096);
 });
