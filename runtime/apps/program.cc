@@ -63,6 +63,8 @@ ExitCode ExitCodeOf(const std::exception& error) {
       return kExitBadModel;
     case ErrorKind::kNoInput:
       return kExitNoInput;
+    case ErrorKind::kDevice:
+      return kExitDevice;
     case ErrorKind::kNoMemory:
       return kExitPlan;
     default:

@@ -20,6 +20,7 @@ enum ExitCode : int {
   kExitUsage = 64,
   kExitBadModel = 65,
   kExitNoInput = 66,
+  kExitDevice = 69,
   kExitEngine = 70,
   kExitBind = 71,
   kExitPlan = 78,

@@ -80,6 +80,16 @@ int64_t LastWritten(const std::string& path) {
 // For the first look at a model whose slots get what it was trained with.
 constexpr int32_t kFirstSlotContext = 4096;
 
+// All layers are on the card, or none.
+void CheckCardLayers(const serve::ServeSettings& settings, uint32_t layers) {
+  const uint32_t asked = settings.card_layers.value_or(0);
+  if (asked == 0 || asked >= layers) return;
+  throw Error(ErrorKind::kUnsupported,
+              "--gpu-layers " + std::to_string(asked) + " of " + std::to_string(layers) +
+                  ": a part of the layers on the card is not offered in this version; leave it "
+                  "out for the whole model, or give 0 for none");
+}
+
 // Rows that --ctx-size leaves each slot; 0 without it.
 int32_t AskedSlotContext(const serve::ServeSettings& settings) {
   const int32_t asked = settings.context / settings.parallel;
@@ -167,7 +177,7 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   if (template_->is_fallback()) {
     LOG(WARNING) << "the model's file has no chat template; chats are written as ChatML";
   }
-  LOG(INFO) << runner_->plan().Line();
+  LOG(INFO) << runner_->PlanLine();
   LOG(INFO) << runner_->LoadLine();
   engine::EngineOptions engine_options;
   engine_options.batch_rows = settings.batch;
@@ -184,7 +194,7 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   seat_.inexact_operators.assign(inexact.begin(), inexact.end());
   seat_.kernels = serve::Json::Object({{"isa", runner_->kernels()},
                                        {"threads", runner_->threads()},
-                                       {"plan", runner_->plan().Line()}});
+                                       {"plan", runner_->PlanLine()}});
 }
 
 ServedModel::~ServedModel() = default;
@@ -202,6 +212,7 @@ exec::SeatOptions ServedModel::CreateInstance(const serve::ServeSettings& settin
     return options;
   };
   exec::SeatOptions options = create(asked == 0 ? kFirstSlotContext : asked);
+  CheckCardLayers(settings, instance_->description().layers);
   const int32_t slot_context = SlotContext(asked, instance_->description().context_trained);
   if (slot_context != options.slot_context) options = create(slot_context);
   return options;
@@ -217,6 +228,8 @@ exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
   options.k_type = DtypeOf(settings.type_k);
   options.v_type = DtypeOf(settings.type_v);
   options.kernels = settings.isa;
+  options.device = settings.card_layers == 0U ? "none" : settings.device;
+  options.card_budget = settings.card_budget_bytes;
   options.host_budget = settings.host_budget_bytes;
   options.weight_source = settings.load_mode;
   return options;

@@ -46,7 +46,7 @@ class ServedModel {
   ServedModel& operator=(const ServedModel&) = delete;
 
   const serve::Seat& seat() const { return seat_; }
-  std::string PlanLine() const { return runner_->plan().Line(); }
+  std::string PlanLine() const { return runner_->PlanLine(); }
 
   // What a seat is loaded with for slots of `slot_context` rows.
   static exec::SeatOptions OptionsOf(const serve::ServeSettings& settings, int32_t slot_context);

@@ -12,6 +12,7 @@
 #include "runtime/apps/seat_loading.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/log.h"
+#include "runtime/exec/card_loading.h"
 #include "runtime/serve/dialect.h"
 #include "runtime/serve/server.h"
 
@@ -66,6 +67,10 @@ class StopWatch {
 
 int Serve(serve::ServeSettings settings, const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) LOG(WARNING) << warning;
+  if (settings.list_devices) {
+    for (const std::string& line : exec::CardLines()) std::cout << line << '\n';
+    return kExitOk;
+  }
   const FileSystem& files = RealFileSystem();
   ReadNamedFiles(settings, files);
   const std::string executable = ExecutablePath();

@@ -18,6 +18,8 @@ std::string_view ErrorKindName(ErrorKind kind) {
       return "unsupported";
     case ErrorKind::kUnavailable:
       return "unavailable";
+    case ErrorKind::kDevice:
+      return "device";
     case ErrorKind::kNoMemory:
       return "no_memory";
     case ErrorKind::kCancelled:

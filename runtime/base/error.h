@@ -17,6 +17,7 @@ enum class ErrorKind {
   kContextFull,  // prompt or generation beyond the slot's context: HTTP 400 with the numbers
   kUnsupported,  // known, but not offered here: HTTP 501
   kUnavailable,  // not now (loading, queue full, stopping): HTTP 503
+  kDevice,       // a card, its driver, or that there is none: 69, HTTP 500
   kNoMemory,     // memory or a limit exhausted
   kCancelled,    // the client went away
   kInternal,     // a failure of the engine or of a plugin: HTTP 500

@@ -73,7 +73,15 @@ void Choice::Start(int32_t id_slot, const PromptStats& prompt) {
 
 void Choice::Step(std::span<const float> logits, Clock::TimePoint now) {
   assert(id_slot_ >= 0 && !ended());
-  const text::Sampled sampled = sampler_.Sample(logits);
+  Take(sampler_.Sample(logits), now);
+}
+
+void Choice::StepBest(std::span<const text::Candidate> best, Clock::TimePoint now) {
+  assert(id_slot_ >= 0 && !ended());
+  Take(sampler_.SampleBest(best), now);
+}
+
+void Choice::Take(const text::Sampled& sampled, Clock::TimePoint now) {
   AddToken(sampled);
   sampler_.Accept(sampled.token);
   last_token_at_ = now;

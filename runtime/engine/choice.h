@@ -60,6 +60,9 @@ class Choice {
   // Draws the next token from its logits. Throws what Sampler::Sample throws; the choice is then
   // good for nothing.
   void Step(std::span<const float> logits, Clock::TimePoint now);
+  // How many of a row's best logits StepBest needs; 0: it needs Step.
+  size_t best_needed() const { return sampler_.best_needed(); }
+  void StepBest(std::span<const text::Candidate> best, Clock::TimePoint now);
 
   bool ended() const { return stop_type_ != StopType::kNone; }
   text::TokenId last_token() const { return last_token_; }
@@ -76,6 +79,7 @@ class Choice {
 
  private:
   std::string_view Piece(text::TokenId token) const;
+  void Take(const text::Sampled& sampled, Clock::TimePoint now);
   void AddToken(const text::Sampled& sampled);
   void Release(std::string_view text);
   void Flush();

@@ -27,6 +27,7 @@ Engine::Loop::Loop(exec::PassRunner& runner, const text::Tokenizer& tokenizer,
       options_(options),
       clock_(options.clock != nullptr ? *options.clock : steady_clock_),
       pass_rows_max_(std::min({limits_.rows_max, options.batch_rows, options.ubatch_rows})) {
+  best_.reserve(limits::kBestLogits);
   CheckOption("--batch-size", options.batch_rows, 1);
   CheckOption("--ubatch-size", options.ubatch_rows, 1);
   CheckOption("--predict", options.n_predict, -1);
@@ -345,7 +346,7 @@ void Engine::Loop::Advance(const Part& part) {
   Slot& slot = slots_[static_cast<size_t>(part.slot)];
   if (slot.state() == SlotState::kGenerating) {
     slot.AddGenerated();
-    slot.choice().Step(runner_.Logits(part.logits), clock_.Now());
+    Draw(slot.choice(), part.logits, clock_.Now());
     Deliver(slot);
     return;
   }
@@ -358,6 +359,21 @@ void Engine::Loop::Advance(const Part& part) {
                                      .time_ms = stats.ms});
   }
   if (slot.prompt_left() == 0) FinishPrompt(slot, part.logits);
+}
+
+// A choice takes its next token from logit row `logits` of the pass.
+void Engine::Loop::Draw(Choice& choice, int32_t logits, Clock::TimePoint now) {
+  const size_t needed = choice.best_needed();
+  if (needed > 0) {
+    const std::span<const exec::BestLogit> best = runner_.BestLogits(logits);
+    if (best.size() >= needed) {
+      best_.clear();
+      for (const exec::BestLogit& each : best) best_.push_back({each.logit, each.token});
+      choice.StepBest(best_, now);
+      return;
+    }
+  }
+  choice.Step(runner_.Logits(logits), now);
 }
 
 // The first token of each choice comes from the prompt's last row.
@@ -374,7 +390,7 @@ void Engine::Loop::FinishPrompt(Slot& parent, int32_t logits) {
       runner_.CopySlot(parent.id(), slot.id(), length);
     }
     slot.StartGenerating(now);
-    if (!slot.choice().ended()) slot.choice().Step(runner_.Logits(logits), now);
+    if (!slot.choice().ended()) Draw(slot.choice(), logits, now);
     Deliver(slot);
   }
 }

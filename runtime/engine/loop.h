@@ -82,6 +82,7 @@ class Engine::Loop {
   void PassFailed(const Error& error);
   void Advance(const Part& part);
   void FinishPrompt(Slot& parent, int32_t logits);
+  void Draw(Choice& choice, int32_t logits, Clock::TimePoint now);
   void Deliver(Slot& slot);
 
   void Release(Slot& slot);
@@ -113,6 +114,7 @@ class Engine::Loop {
   std::vector<Part> parts_;
   std::vector<int32_t> prompt_order_;
   int32_t logits_rows_ = 0;
+  std::vector<text::Candidate> best_;  // of one row, where the runner gives them
   int32_t failed_in_a_row_ = 0;
   std::string last_failure_;
   std::vector<std::pair<std::shared_ptr<Generation>, Event>> outbox_;

@@ -22,9 +22,16 @@ struct PassRow {
 // What is fixed once a seat is loaded.
 struct SeatLimits {
   int32_t slots = 0;
-  int32_t slot_context = 0;  // rows a slot can hold
-  int32_t rows_max = 0;      // rows of one pass (the ubatch)
-  int32_t vocabulary = 0;    // length of a logits row
+  int32_t slot_context = 0;    // rows a slot can hold
+  int32_t rows_max = 0;        // rows of one pass (the ubatch)
+  int32_t vocabulary = 0;      // length of a logits row
+  int32_t logit_rows_max = 0;  // rows of one pass whose logits may be wanted; 0: all of them
+};
+
+// One of the best logits of a row.
+struct BestLogit {
+  int32_t token = 0;
+  float logit = 0;
 };
 
 class PassRunner {
@@ -40,6 +47,11 @@ class PassRunner {
   // Logits of the i-th row of the last pass that had `logits` set: f32 [vocabulary]. Valid until
   // the next Run.
   virtual std::span<const float> Logits(int32_t i) const = 0;
+
+  // The best logits of that row, by descending logit and the lower id on a tie, where the runner
+  // has them without fetching the whole row: all that greedy and top-k choices need. Empty
+  // otherwise. Valid until the next call.
+  virtual std::span<const BestLogit> BestLogits(int32_t /*i*/) const { return {}; }
 
   // Forgets the slot's rows from `length` on (0 empties it).
   virtual void Cut(int32_t slot, int32_t length) = 0;

@@ -1,6 +1,5 @@
-// A loaded seat on the CPU: weights, planes, programs and the pool behind one PassRunner. Loading
-// plans every byte first and refuses what does not fit; after it a pass allocates nothing. One
-// thread runs passes; it never samples and never schedules.
+// A loaded seat: weights, planes and programs on one device behind one PassRunner. Loading plans
+// every byte first and refuses what does not fit; after it a pass allocates nothing.
 //
 //   plugin::Instance instance(selected, model, InstanceOptionsOf(options));
 //   std::unique_ptr<Seat> seat = LoadSeat(model, instance, options);
@@ -17,15 +16,13 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/exec/cpu/pool.h"
-#include "runtime/exec/lower/program.h"
 #include "runtime/exec/lower/seat_info.h"
 #include "runtime/exec/pass.h"
-#include "runtime/exec/pass_inputs.h"
+#include "runtime/graph/graph.h"
 #include "runtime/graph/operator.h"
-#include "runtime/memory/plan.h"
+#include "runtime/memory/host_memory.h"
 #include "runtime/memory/planes.h"
-#include "runtime/memory/weights.h"
+#include "runtime/memory/weight_source.h"
 #include "runtime/model/inventory.h"
 #include "runtime/plugin/instance.h"
 
@@ -40,7 +37,11 @@ struct SeatOptions {
   bl_dtype k_type = BL_F16;     // F32, F16 or Q8_0
   bl_dtype v_type = BL_F16;
   std::string kernels = "auto";  // ops::FindBackend
-  uint64_t host_budget = 0;      // bytes; 0: what `available` says
+  // "auto": the first card that can hold the whole model, else the CPU, with a log line;
+  // "none" or "cpu"; or a card's name, "CUDA0".
+  std::string device = "none";
+  uint64_t card_budget = 0;  // bytes; 0: what the card has free
+  uint64_t host_budget = 0;  // bytes; 0: what `available` says
   // The host memory left, asked once before anything is allocated; nullopt: it cannot be told.
   std::function<std::optional<memory::HostLimit>()> available = [] {
     return memory::AvailableHostMemory();
@@ -103,77 +104,77 @@ struct Observation {
   }
 };
 
+// What the seats of all devices share. One thread runs passes; it never samples and never
+// schedules.
 class Seat : public PassRunner {
  public:
-  // Throws Error(kUsage) for options out of range, Error(kNoMemory) with the plan's line, the
-  // errors of building, lowering and reading.
-  Seat(const model::ModelFile& model, const SeatSource& source, const SeatOptions& options);
   ~Seat() override;
 
   const SeatLimits& limits() const override { return limits_; }
-  void Run(std::span<const PassRow> rows) override;
-  std::span<const float> Logits(int32_t i) const override;
-  void Cut(int32_t slot, int32_t length) override;
+  // Append planes can be cut anywhere.
   int32_t Keepable(int32_t slot, int32_t length) const override;
-  void CopySlot(int32_t from, int32_t to, int32_t length) override;
 
   // Rows the slot holds.
-  int32_t Length(int32_t slot) const { return planes_->Length(slot); }
+  virtual int32_t Length(int32_t slot) const = 0;
   // A value named in SeatOptions::observe, of the last pass; valid until the next.
-  Observation Observe(std::string_view name) const;
-  SeatCounters counters() const;
+  virtual Observation Observe(std::string_view name) const = 0;
+  virtual SeatCounters counters() const = 0;
+  // Measures how fast what runs the passes only reads its memory, in bytes a second: call it
+  // between passes, as often as wanted. Holds memory of its own while it lives.
+  virtual std::function<double()> MemoryReadMeter() = 0;
+  // The plan that loading followed, every term named.
+  virtual std::string PlanLine() const = 0;
+  // How the weights were loaded, for the log.
+  virtual std::string LoadLine() const = 0;
+  // What runs the kernels: an instruction set, or a card's name.
+  virtual std::string_view kernels() const = 0;
+  // Of the host, that passes run on.
+  virtual int32_t threads() const = 0;
+
   // Bytes of the weights that every pass reads whatever its rows: all but routed experts and
   // tables, the head counted though a pass without logits leaves it out.
   uint64_t DenseBytes() const;
-  // The pool that passes run on, between passes: to measure with the threads that decode.
-  Pool& pool() { return *pool_; }
   // Steps are timed and told to `observer` from the next pass on; null (as at first): to nobody. It
   // must outlive the passes.
   void SetObserver(StepObserver* observer) { observer_ = observer; }
-  const memory::HostPlan& plan() const { return plan_; }
   // Operators of the programs whose kernels do not keep every promise of bits: "op/1 (band)".
   const std::set<std::string>& inexact_operators() const { return inexact_; }
-  // kRead or kMap: what kAuto came to.
-  memory::WeightSource weight_source() const { return weight_source_; }
-  // How the weights were loaded, for the log.
-  std::string LoadLine() const { return weights_->Line(); }
-  std::string_view kernels() const { return backend_->name; }
-  int32_t threads() const { return pool_->threads(); }
 
- private:
-  std::vector<LoweredGraph> LowerAll(const SeatSource& source, const SeatOptions& options) const;
-  // Adds the terms to `plan`.
-  void Plan(uint64_t weight_bytes, memory::WeightSource source, int32_t threads,
-            memory::HostPlan& plan) const;
+ protected:
+  // Throws Error(kUsage) for options out of range.
+  Seat(const SeatSource& source, const SeatOptions& options);
+
+  // The main entry's graph for `rows` rows and the logits of `logit_rows` of them on a device.
+  // Throws what the plugin and the builder refuse.
+  graph::Graph BuildGraph(const SeatSource& source, int32_t rows, int32_t logit_rows,
+                          bl_device_kind device) const;
   void CheckRows(std::span<const PassRow> rows) const;
-  [[noreturn]] void Fail(const ProgramStep& step, const StepFailure& failure,
-                         std::span<const PassRow> rows) const;
-  const Program& ProgramFor(size_t rows) const;
-  StepFailure RunObserved(const ProgramStep& step, bool first);
+  // Throws for a pair of slots that CopySlot cannot take.
+  void CheckCopy(int32_t from, int32_t to, int32_t length) const;
+  // Throws for a slot or length that Cut cannot take.
+  void CheckCut(int32_t slot, int32_t length) const;
+  // Ends a pass whose step failed at `row` (-1: unknown).
+  [[noreturn]] void FailPass(std::string_view op, int32_t layer, bl_status status, int64_t row,
+                             std::span<const PassRow> rows) const;
 
   SeatLimits limits_;
   const plugin::Description& description_;
-  const ops::Backend* backend_;
   graph::SeatInfo info_;
   SeatOperators operators_;
-  std::vector<size_t> tensors_;  // that weights read
-  std::vector<memory::PlaneSpec> plane_specs_;
   std::set<std::string> inexact_;
-  uint64_t arena_bytes_ = 0;
-  uint64_t scratch_bytes_ = 0;  // of one worker
-  memory::HostPlan plan_;
-  memory::WeightSource weight_source_;
-  std::unique_ptr<memory::WeightStore> weights_;
-  std::unique_ptr<memory::PlaneStore> planes_;
-  memory::HostBuffer arena_;
-  memory::HostBuffer logits_;
-  PassInputs inputs_;
-  std::vector<Program> programs_;  // row buckets ascending
-  std::unique_ptr<Pool> pool_;
-  const Program* last_ = nullptr;  // of the last pass
-  SeatCounters counters_;
   StepObserver* observer_ = nullptr;
 };
+
+// `value`, which must lie in 1 … most: Error(kUsage) naming it otherwise.
+int32_t CheckedOption(int32_t value, int32_t most, const char* what);
+// The description's planes as stores want them.
+std::vector<memory::PlaneSpec> PlanesOf(const plugin::Description& description);
+// The tensors that a description's weights read, ascending.
+std::vector<size_t> TensorsOf(const plugin::Description& description);
+// "planes k", for plans.
+std::string PlaneTermName(bl_plane_class plane_class);
+// The classes a plan names, in its order.
+std::span<const bl_plane_class> PlaneClasses();
 
 // A seat of a plugin's instance, which must outlive it (as must the model while it loads).
 std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& instance,

@@ -24,19 +24,26 @@ uint64_t FirstNotFinite(const std::byte* data, uint64_t count) {
 
 }  // namespace
 
+void CheckFiniteStretch(const model::ModelFile& model, size_t index, uint64_t offset,
+                        std::span<const std::byte> bytes) {
+  const model::TensorInfo& tensor = model.tensors()[index];
+  if (tensor.type != model::TensorType::kF32 || tensor.bytes > limits::kCheckedTensorBytesMax) {
+    return;
+  }
+  const uint64_t count = bytes.size() / sizeof(float);
+  const uint64_t bad = FirstNotFinite(bytes.data(), count);
+  if (bad == count) return;
+  throw Error(ErrorKind::kBadModel,
+              "tensor '" + tensor.name + "' of " + model.path() + ": value " +
+                  std::to_string(offset / sizeof(float) + bad) + " of " +
+                  std::to_string(tensor.bytes / sizeof(float)) +
+                  " is NaN or infinite; the file is damaged or was converted badly");
+}
+
 void CheckFinite(const model::ModelFile& model, std::span<const size_t> tensors,
                  const WeightStore& weights) {
   for (const size_t index : tensors) {
-    const model::TensorInfo& tensor = model.tensors()[index];
-    if (tensor.type != model::TensorType::kF32 || tensor.bytes > limits::kCheckedTensorBytesMax)
-      continue;
-    const uint64_t count = tensor.bytes / sizeof(float);
-    const uint64_t bad = FirstNotFinite(weights.Find(index), count);
-    if (bad == count) continue;
-    throw Error(ErrorKind::kBadModel,
-                "tensor '" + tensor.name + "' of " + model.path() + ": value " +
-                    std::to_string(bad) + " of " + std::to_string(count) +
-                    " is NaN or infinite; the file is damaged or was converted badly");
+    CheckFiniteStretch(model, index, 0, {weights.Find(index), model.tensors()[index].bytes});
   }
 }
 

@@ -5,12 +5,19 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "runtime/memory/weights.h"
 #include "runtime/model/inventory.h"
 
 namespace bloomery::memory {
+
+// Looks at bytes [offset, offset + bytes.size()) of tensor `index`, whole values, where it is one of
+// the F32 tensors of at most limits::kCheckedTensorBytesMax; others pass. Error(kBadModel) naming
+// tensor and element.
+void CheckFiniteStretch(const model::ModelFile& model, size_t index, uint64_t offset,
+                        std::span<const std::byte> bytes);
 
 // Looks at the F32 tensors among `tensors` (indices into model.tensors(), loaded in `weights`) of
 // at most limits::kCheckedTensorBytesMax. Error(kBadModel) naming tensor and element.

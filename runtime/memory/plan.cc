@@ -8,39 +8,41 @@
 
 namespace bloomery::memory {
 
-void HostPlan::Add(std::string name, uint64_t bytes) { terms_.push_back({std::move(name), bytes}); }
+void MemoryPlan::Add(std::string name, uint64_t bytes) { terms_.push_back({std::move(name), bytes}); }
 
-void HostPlan::AddMapped(std::string name, uint64_t bytes) {
+void MemoryPlan::AddMapped(std::string name, uint64_t bytes) {
   mapped_.push_back({std::move(name), bytes});
 }
 
-uint64_t HostPlan::total() const {
+uint64_t MemoryPlan::total() const {
   uint64_t sum = 0;
   for (const PlanTerm& term : terms_) {
-    sum = CheckedAdd(sum, term.bytes, ErrorKind::kNoMemory, "host plan, term " + term.name);
+    sum = CheckedAdd(sum, term.bytes, ErrorKind::kNoMemory, "plan, term " + term.name);
   }
   return sum;
 }
 
-bool HostPlan::Fits() const {
+bool MemoryPlan::Fits() const {
   if (budget_ == 0 && !available_) return true;
   return total() <= (budget_ == 0 ? available_->bytes : budget_);
 }
 
-void HostPlan::Check() const {
+void MemoryPlan::Check() const {
   if (Fits()) return;
   const bool own = budget_ == 0;
   throw Error(ErrorKind::kNoMemory,
               Line() +
                   ": it does not fit; choose fewer slots, a smaller context or ubatch, a "
                   "smaller cache type, or " +
-                  (own ? "override with --host-budget what the machine shows as available (a "
+                  (of_ == PlanOf::kCard
+                       ? own ? "run without the card (--device none)" : "raise the budget"
+                   : own ? "override with --host-budget what the machine shows as available (a "
                          "virtual machine may show less than it grows to)"
                        : "raise the budget"));
 }
 
-std::string HostPlan::Line() const {
-  std::string line = "host plan: ";
+std::string MemoryPlan::Line() const {
+  std::string line = of_ == PlanOf::kHost ? "host plan: " : "card plan: ";
   for (size_t i = 0; i < terms_.size(); ++i) {
     line += (i == 0 ? "" : " + ") + terms_[i].name + " " + FormatBytes(terms_[i].bytes);
   }

@@ -1,4 +1,4 @@
-// The placement decision of a seat on the host: every term by name, decided before anything is
+// The placement decision of a seat in one memory (the host's or a card's): every term by name, decided before anything is
 // allocated. Either it fits the limit, or it is refused naming every term. Files mapped into the
 // address space are named beside the sum: the kernel drops their pages under pressure.
 #pragma once
@@ -17,12 +17,16 @@ struct PlanTerm {
   uint64_t bytes = 0;
 };
 
-class HostPlan {
+// Whose memory a plan is of: what its line and its refusal say.
+enum class PlanOf { kHost, kCard };
+
+class MemoryPlan {
  public:
   // `budget`: bytes the user allows; 0: none given, then `available` holds, and where there is none
   // either, nothing does.
-  explicit HostPlan(uint64_t budget, std::optional<HostLimit> available = std::nullopt)
-      : budget_(budget), available_(std::move(available)) {}
+  explicit MemoryPlan(uint64_t budget, std::optional<HostLimit> available = std::nullopt,
+                    PlanOf of = PlanOf::kHost)
+      : of_(of), budget_(budget), available_(std::move(available)) {}
 
   void Add(std::string name, uint64_t bytes);
   // Bytes of files mapped: named in the line, not in the total.
@@ -40,6 +44,7 @@ class HostPlan {
   std::string Line() const;
 
  private:
+  PlanOf of_;
   uint64_t budget_;
   std::optional<HostLimit> available_;
   std::vector<PlanTerm> terms_;

@@ -107,6 +107,22 @@ void SetKwargs(S& s, const I& i) {
   s.chat_template_kwargs = i.text;
 }
 
+// 0, a number of layers, or a word for all of them.
+bool ApplyCardLayers(S& s, const I& i) {
+  if (i.text == "auto" || i.text == "all" || i.text == "-1") {
+    s.card_layers.reset();
+    return true;
+  }
+  uint32_t layers = 0;
+  const char* const end = i.text.data() + i.text.size();
+  const auto [stop, error] = std::from_chars(i.text.data(), end, layers);
+  if (error != std::errc() || stop != end) {
+    throw Error(ErrorKind::kUsage, "expected a number of layers, auto or all");
+  }
+  s.card_layers = layers;
+  return true;
+}
+
 void SetSamplers(S& s, const text::SamplerList& list) {
   if (!list.unknown.empty()) {
     throw Error(ErrorKind::kUsage, "unknown sampler '" + list.unknown.front() + "'");
@@ -133,7 +149,8 @@ std::vector<std::string> SplitSamplers(std::string_view text) {
   }
 #define BLOOMERY_ACCEPT_IF(condition) [](S&, const I& i) -> bool { return (condition); }
 
-constexpr std::string_view kNoCard = "there is no card back end in this version";
+constexpr std::string_view kNoCard =
+    "a model lies whole on one card, or on the CPU, in this version";
 constexpr std::string_view kHintOnly = "has no meaning for this engine";
 constexpr std::string_view kLater = "not in this version";
 constexpr std::string_view kNoImages = "Images are not in this version.";
@@ -548,13 +565,18 @@ constexpr Flag kFlags[] = {
     {.group = "Engine", .names = "-dt --defrag-thold", .env = "LLAMA_ARG_DEFRAG_THOLD",
      .value = kReal, .metavar = "N", .support = kIgnored, .help = kHintOnly},
     {.group = "Engine", .names = "-ngl --gpu-layers --n-gpu-layers",
-     .env = "LLAMA_ARG_N_GPU_LAYERS", .value = kText, .metavar = "N", .support = kIgnored,
-     .help = kNoCard, .apply = BLOOMERY_ACCEPT_IF(i.text == "0" || i.text == "auto")},
+     .env = "LLAMA_ARG_N_GPU_LAYERS", .value = kText, .metavar = "N", .fallback = "auto",
+     .help = "0: as --device none. auto, all or -1: the whole model on the card where it fits. A "
+             "part of the layers on the card is not offered in this version.",
+     .apply = &ApplyCardLayers},
     {.group = "Engine", .names = "-dev --device", .env = "LLAMA_ARG_DEVICE", .value = kText,
-     .metavar = "LIST", .support = kIgnored, .help = kNoCard,
-     .apply = BLOOMERY_ACCEPT_IF(i.text == "none")},
-    {.group = "Engine", .names = "--list-devices", .value = kSwitch, .support = kRefused,
-     .help = kNoCard},
+     .metavar = "NAME", .fallback = "auto",
+     .help = "Where the model runs: auto takes the first card where the whole model fits one, "
+             "else the CPU, and says so; none; or one card (--list-devices names them).",
+     .apply = BLOOMERY_SET(s.device = i.text)},
+    {.group = "Engine", .names = "--list-devices", .value = kSwitch,
+     .help = "Print the cards of this machine and exit.",
+     .apply = BLOOMERY_SET(s.list_devices = i.on)},
     {.group = "Engine", .names = "-mg --main-gpu", .env = "LLAMA_ARG_MAIN_GPU", .value = kInteger,
      .metavar = "N", .support = kIgnored, .help = kNoCard},
     {.group = "Engine", .names = "-sm --split-mode", .env = "LLAMA_ARG_SPLIT_MODE", .value = kText,
@@ -570,7 +592,9 @@ constexpr Flag kFlags[] = {
     {.group = "Engine", .names = "-ncffn --n-cpu-ffn", .env = "LLAMA_ARG_N_CPU_FFN",
      .value = kInteger, .metavar = "N", .support = kIgnored, .help = kNoCard},
     {.group = "Engine", .names = "--card-budget", .env = "BLOOMERY_CARD_BUDGET", .value = kText,
-     .metavar = "BYTES", .support = kIgnored, .help = kNoCard},
+     .metavar = "BYTES", .fallback = "what the card has free",
+     .help = "Memory of the card the server may plan with: bytes, or a number with KiB, MiB or GiB.",
+     .apply = BLOOMERY_SET(s.card_budget_bytes = BytesOf(i.text))},
     {.group = "Engine", .names = "-fit --fit", .env = "LLAMA_ARG_FIT", .value = kChoice,
      .metavar = "WHEN", .choices = "on|off", .support = kIgnored, .help = kNoCard},
     {.group = "Engine", .names = "-fitt --fit-target", .env = "LLAMA_ARG_FIT_TARGET",

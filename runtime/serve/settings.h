@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,12 @@ struct ServeSettings {
   std::vector<std::string> plugin_dirs;
   std::string isa = "auto";  // exec::kKernelChoices
   exec::LoadMode load_mode = exec::LoadMode::kAuto;
-  uint64_t host_budget_bytes = 0;  // 0: what the machine has available
-  int threads = 0;                 // 0: one a core
+  std::string device = "auto";          // "auto", "none", or a card: "CUDA0"
+  bool list_devices = false;            // only print the cards
+  std::optional<uint32_t> card_layers;  // on a card; none: all where they fit
+  uint64_t card_budget_bytes = 0;       // 0: what the card has free
+  uint64_t host_budget_bytes = 0;       // 0: what the machine has available
+  int threads = 0;                      // 0: one a core
 
   // Network.
   std::vector<std::string> hosts{"127.0.0.1"};

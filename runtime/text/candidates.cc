@@ -120,6 +120,17 @@ void Candidates::KeepAbove(double floor) {
   sorted_ = std::min(sorted_, list_.size());
 }
 
+void Candidates::LoadBest(std::span<const Candidate> best) {
+  row_ = {};
+  dense_ = false;
+  list_.clear();
+  for (const Candidate& candidate : best) {
+    if (candidate.logit > -std::numeric_limits<float>::infinity()) list_.push_back(candidate);
+  }
+  by_id_ = false;
+  sorted_ = list_.size();
+}
+
 void Candidates::KeepBest(size_t count) {
   if (dense_ && count < row_.size()) {
     SelectBest(row_, count, list_);

@@ -39,6 +39,9 @@ class Candidates {
   // Begins with a row, which must stay until the next Load; all of it is in play.
   void Load(std::span<const float> row);
 
+  // Begins with the best of a row, best first with ties to the lower id, where no more can matter.
+  void LoadBest(std::span<const Candidate> best);
+
   // The row as a copy that may be changed; dense only.
   std::span<float> EditRow();
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -34,6 +35,13 @@ float ToLogit(double value) {
               "no token can be drawn: logit_bias and the penalties took every token out of play");
 }
 
+void CheckBest(const Candidate& best) {
+  if (best.logit == std::numeric_limits<float>::infinity()) {
+    throw Error(ErrorKind::kInternal,
+                "the model gave an infinite logit for token " + std::to_string(best.token));
+  }
+}
+
 }  // namespace
 
 double UniformStream::Next() {
@@ -55,8 +63,7 @@ Sampler::Sampler(SamplingParams params, Shape shape, std::shared_ptr<const DryBr
   const bool penalties = PenaltiesOn() && Listed(SamplerStage::kPenalties);
   const bool dry = DryOn() && Listed(SamplerStage::kDry);
   greedy_ = params_.temperature <= 0.0;
-  plain_greedy_ =
-      greedy_ && params_.logit_bias.empty() && params_.n_probs == 0 && !penalties && !dry;
+  best_needed_ = BestNeeded();
   const auto wanted = static_cast<size_t>(
       std::max(penalties ? params_.repeat_last_n : 0, dry ? params_.dry_penalty_last_n : 0));
   history_max_ = std::min(wanted, shape.context);
@@ -70,6 +77,23 @@ Sampler::Sampler(SamplingParams params, Shape shape, std::shared_ptr<const DryBr
   const size_t probs = std::min(static_cast<size_t>(params_.n_probs), shape.vocabulary_size);
   best_.reserve(params_.post_sampling_probs ? shape.vocabulary_size : 2 * probs);
   top_.reserve(probs);
+}
+
+size_t Sampler::BestNeeded() const {
+  const bool raw_probabilities = params_.n_probs > 0 && !params_.post_sampling_probs;
+  if (!params_.logit_bias.empty() || raw_probabilities || params_.mirostat != 0) return 0;
+  const bool edits = (PenaltiesOn() && Listed(SamplerStage::kPenalties)) ||
+                     (DryOn() && Listed(SamplerStage::kDry));
+  if (edits) return 0;
+  if (greedy_) return params_.n_probs == 0 ? 1 : 0;
+  for (const SamplerStage stage : params_.samplers) {
+    const bool off = stage == SamplerStage::kPenalties || stage == SamplerStage::kDry ||
+                     (stage == SamplerStage::kTopNSigma && params_.top_n_sigma <= 0.0);
+    if (off) continue;
+    return stage == SamplerStage::kTopK && params_.top_k > 0 ? static_cast<size_t>(params_.top_k)
+                                                             : 0;
+  }
+  return 0;
 }
 
 bool Sampler::Listed(SamplerStage stage) const {
@@ -125,9 +149,7 @@ Sampled Sampler::Sample(std::span<const float> logits) {
   if (greedy_) {
     sampled.token = Greedy();
   } else {
-    RunChain();
-    chosen = Draw();
-    sampled.token = candidates_.list()[chosen].token;
+    chosen = ChainThenDraw(sampled);
   }
   if (params_.n_probs == 0) return sampled;
   if (params_.post_sampling_probs) {
@@ -138,15 +160,37 @@ Sampled Sampler::Sample(std::span<const float> logits) {
   return sampled;
 }
 
+size_t Sampler::ChainThenDraw(Sampled& sampled) {
+  RunChain();
+  const size_t chosen = Draw();
+  sampled.token = candidates_.list()[chosen].token;
+  return chosen;
+}
+
+Sampled Sampler::SampleBest(std::span<const Candidate> best) {
+  assert(best_needed_ > 0);
+  // The best of the row is here: what CheckRow looks for in whole rows shows in it.
+  if (best.empty() || !(best.front().logit > -std::numeric_limits<float>::infinity())) {
+    throw Error(ErrorKind::kInternal, "the model gave a row without a finite logit");
+  }
+  CheckBest(best.front());
+  Sampled sampled;
+  if (greedy_) {
+    sampled.token = best.front().token;
+    return sampled;
+  }
+  candidates_.LoadBest(best);
+  const size_t chosen = ChainThenDraw(sampled);
+  if (params_.n_probs > 0) ReportSurvivors(chosen, sampled);
+  return sampled;
+}
+
 void Sampler::CheckRow(std::span<const float> logits) const {
   const TokenId best = ArgMax(logits);
   if (best < 0) {
     throw Error(ErrorKind::kInternal, "the model gave a row without a finite logit");
   }
-  if (logits[static_cast<size_t>(best)] == std::numeric_limits<float>::infinity()) {
-    throw Error(ErrorKind::kInternal,
-                "the model gave an infinite logit for token " + std::to_string(best));
-  }
+  CheckBest({logits[static_cast<size_t>(best)], best});
 }
 
 void Sampler::ApplyBias() {

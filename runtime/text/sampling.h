@@ -181,14 +181,19 @@ class Sampler {
   void Accept(TokenId token);
   void AcceptPrompt(std::span<const TokenId> tokens);
 
-  // Nothing but the argmax of the raw row is needed: the caller may take ArgMax elsewhere (on a
-  // card) and call Accept alone.
-  bool IsPlainGreedy() const { return plain_greedy_; }
+  // So many of a row's best logits are all that a draw looks at: the argmax of a greedy choice, the
+  // first cut of a chain that begins with top-k. 0: a draw needs the whole row.
+  size_t best_needed() const { return best_needed_; }
+  // As Sample, from the best of a row: at least best_needed() of them (or all there are), best
+  // first with ties to the lower id. The same token as from the whole row.
+  Sampled SampleBest(std::span<const Candidate> best);
 
   uint32_t seed() const { return seed_; }  // the one in use, also where the request said random
 
  private:
   void CheckRow(std::span<const float> logits) const;
+  size_t BestNeeded() const;
+  size_t ChainThenDraw(Sampled& sampled);
   void ApplyBias();
   void RunChain();
   void RunStage(SamplerStage stage);
@@ -226,7 +231,7 @@ class Sampler {
   UniformStream xtc_uniform_;
   double mirostat_mu_;
   bool greedy_;
-  bool plain_greedy_;
+  size_t best_needed_ = 0;
 
   // The last tokens accepted: a ring, the oldest at history_next_ once it is full.
   std::vector<TokenId> history_;

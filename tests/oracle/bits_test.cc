@@ -39,7 +39,7 @@ exec::SeatOptions Options(const Case& c, const std::string& kernels, int32_t slo
 }
 
 std::vector<int32_t> LongPrompt() {
-  const Safetensors golden(BLOOMERY_SOURCE_DIR "/tests/data/mini/qwen3moe/golden.safetensors");
+  const Safetensors golden(SourceDir() + "/tests/data/mini/qwen3moe/golden.safetensors");
   return golden.Get("long.ids").ints;  // both models share the vocabulary
 }
 

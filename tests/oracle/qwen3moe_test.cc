@@ -46,7 +46,7 @@ struct Subject {
 
 Subject Mini() {
   return {.model = MiniPath(),
-          .golden_folder = BLOOMERY_SOURCE_DIR "/tests/data/mini/qwen3moe",
+          .golden_folder = SourceDir() + "/tests/data/mini/qwen3moe",
           .exact = {.worst = 2e-4},
           .loose_picks = 2};
 }
@@ -66,7 +66,7 @@ Subject Large() {
 // does hold (1.17; llama.cpp on the same file 1.19).
 Subject Seedling() {
   return {.model = SeedlingPath(),
-          .golden_folder = BLOOMERY_SOURCE_DIR "/tests/data/seedling",
+          .golden_folder = SourceDir() + "/tests/data/seedling",
           .band = {.median = 0.15, .percentile_95 = 0.5, .flipped = {}, .first_id_gap = 3.7e-2},
           .eval_mean_band = 1e-3,
           .eval_row_band = 5e-3};

@@ -1,24 +1,40 @@
 #include "tests/oracle/seat_fixture.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "runtime/model/gguf.h"
 
 namespace bloomery::test {
 
-LoadedSeat LoadThroughPlugin(const std::string& model_path, const exec::SeatOptions& options) {
+namespace {
+
+std::string Setting(const char* name, const char* otherwise) {
+  const char* given = std::getenv(name);
+  return given != nullptr && *given != '\0' ? given : otherwise;
+}
+
+}  // namespace
+
+std::string SourceDir() { return Setting("BLOOMERY_SOURCE_DIR", BLOOMERY_SOURCE_DIR); }
+std::string BinaryDir() { return Setting("BLOOMERY_BINARY_DIR", BLOOMERY_BINARY_DIR); }
+
+LoadedSeat LoadThroughPlugin(const std::string& model_path, exec::SeatOptions options) {
+  if (options.device == exec::SeatOptions().device) {
+    options.device = Setting("BLOOMERY_TEST_DEVICE", options.device.c_str());
+  }
   LoadedSeat loaded;
   loaded.model = std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), model_path));
   const plugin::LoadedPlugin plugin =
-      plugin::LoadPlugin(BLOOMERY_BINARY_DIR "/plugins/qwen3/libqwen3.so");
+      plugin::LoadPlugin(BinaryDir() + "/plugins/qwen3/libqwen3.so");
   loaded.instance =
       std::make_unique<plugin::Instance>(plugin, *loaded.model, exec::InstanceOptionsOf(options));
   loaded.seat = exec::LoadSeat(*loaded.model, *loaded.instance, options);
   return loaded;
 }
 
-std::string MiniPath() { return BLOOMERY_SOURCE_DIR "/tests/data/mini/qwen3moe/model.gguf"; }
-std::string SeedlingPath() { return BLOOMERY_SOURCE_DIR "/runtime/assets/seedling-Q4_K_M.gguf"; }
+std::string MiniPath() { return SourceDir() + "/tests/data/mini/qwen3moe/model.gguf"; }
+std::string SeedlingPath() { return SourceDir() + "/runtime/assets/seedling-Q4_K_M.gguf"; }
 
 std::vector<std::vector<float>> RunAll(exec::PassRunner& runner, std::span<const int32_t> ids,
                                        int32_t batch, int32_t slot) {

@@ -19,7 +19,14 @@ struct LoadedSeat {
   std::unique_ptr<exec::Seat> seat;
 };
 
-LoadedSeat LoadThroughPlugin(const std::string& model_path, const exec::SeatOptions& options);
+// On the device that options.device names; where that is the default, on the one that
+// $BLOOMERY_TEST_DEVICE names, so that the same tests hold a card to the same goldens.
+LoadedSeat LoadThroughPlugin(const std::string& model_path, exec::SeatOptions options);
+
+// The tree's and the build's top folders: $BLOOMERY_SOURCE_DIR and $BLOOMERY_BINARY_DIR where they
+// are set (tests that run on another machine than they were built on), else where it was built.
+std::string SourceDir();
+std::string BinaryDir();
 
 std::string MiniPath();      // tests/data/mini/qwen3moe/model.gguf
 std::string SeedlingPath();  // the committed Q4_K_M file

@@ -13,7 +13,6 @@
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/utf8.h"
-#include "runtime/exec/cpu/read_rate.h"
 #include "runtime/memory/parallel_read.h"
 #include "runtime/model/gguf.h"
 
@@ -125,8 +124,6 @@ void BenchThreads(const BenchFlags& flags, const std::vector<BenchCase>& cases, 
   setting.type_v = flags.seat.type_v;
   const bool json = flags.output == "json";
   if (first && !json) std::cout << MarkdownHeader(setting);
-  exec::ReadRate read_rate(exec::ReadRateBytes());
-  read_rate.Measure(loaded.seat->pool());  // the first may meet pages that are not there yet
   const bool steps = flags.output == "steps";
   StepProfile profile;
   const BenchMeter meter{
@@ -140,7 +137,7 @@ void BenchThreads(const BenchFlags& flags, const std::vector<BenchCase>& cases, 
                               .expert_bytes = counters.expert_bytes,
                               .wait_seconds = counters.wait_seconds};
           },
-      .read_rate = [&] { return read_rate.Measure(loaded.seat->pool()); },
+      .read_rate = loaded.seat->MemoryReadMeter(),
       .timing = [&](bool on) { loaded.seat->SetObserver(on && steps ? &profile : nullptr); },
       .dense_bytes = loaded.seat->DenseBytes()};
   for (const BenchCase& what : cases) {

@@ -30,7 +30,9 @@ class RowScorer {
     runner_.Cut(0, 0);
     double sum = 0;
     const size_t last = ids.size() - 1;  // predicts nothing that is known
-    const auto batch = static_cast<size_t>(runner_.limits().rows_max);
+    const exec::SeatLimits& limits = runner_.limits();
+    const auto batch = static_cast<size_t>(limits.logit_rows_max == 0 ? limits.rows_max
+                                                                      : limits.logit_rows_max);
     for (size_t begin = 0; begin < last; begin += batch) {
       const size_t end = std::min(begin + batch, last);
       pass_.clear();

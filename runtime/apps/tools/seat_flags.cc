@@ -39,6 +39,9 @@ void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
       .Number({"-ub", "--ubatch-size"}, "N", "rows of one pass", 1, 1 << 16, &flags.ubatch)
       .Text({"--isa", "--kernels"}, "NAME", "kernels to run: auto, or an instruction set",
             &flags.kernels)
+      .Text({"-dev", "--device"}, "NAME",
+            "auto: a card where the model fits one, else the CPU; none; or a card, CUDA0",
+            &flags.device)
       .Text({"-ctk", "--cache-type-k"}, "TYPE", "of the keys kept: f32, f16, q8_0", &flags.type_k)
       .Text({"-ctv", "--cache-type-v"}, "TYPE", "of the values kept", &flags.type_v)
       .Text({"-lm", "--load-mode"}, "MODE",
@@ -60,6 +63,7 @@ LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_cont
   options.v_type = PlaneTypeOf("-ctv", flags.type_v);
   options.kernels = flags.kernels;
   options.weight_source = exec::LoadModeOf(flags.load_mode);
+  options.device = flags.device;
 
   LoadedSeat loaded;
   loaded.model = std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), flags.model));

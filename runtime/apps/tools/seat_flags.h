@@ -23,9 +23,10 @@ struct SeatFlags {
   std::string type_k = "f16";
   std::string type_v = "f16";
   std::string load_mode = "auto";
+  std::string device = "auto";
 };
 
-// -m, --plugin-dir, -ub, --isa (also --kernels), -ctk, -ctv, -lm, --mmap, --no-mmap.
+// -m, --plugin-dir, -ub, -dev, --isa (also --kernels), -ctk, -ctv, -lm, --mmap, --no-mmap.
 void AddSeatFlags(Arguments& arguments, SeatFlags& flags);
 
 struct LoadedSeat {

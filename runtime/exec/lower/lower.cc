@@ -15,8 +15,6 @@
 namespace bloomery::exec {
 namespace {
 
-constexpr int32_t kWholePass = INT32_MAX;  // a buffer that is read after the pass
-
 // A value's tensor for a plugin's kernel; data may be null while kernels are chosen.
 bl_tensor ValueTensor(const graph::Shape& shape, void* data) {
   auto tensor = graph::MakeAbi<bl_tensor>();
@@ -61,11 +59,9 @@ LoweredGraph Lower(graph::Graph graph, const plugin::Description& description,
 
 Lowering::Lowering(graph::Graph graph, const plugin::Description& description,
                    const LowerOptions& options)
-    : description_(description), options_(options) {
+    : description_(description), options_(options), buffers_(graph) {
   out_.graph = std::move(graph);
   out_.rows = options.rows;
-  buffers_.resize(out_.graph.values.size() + 1, -1);
-  logits_ = out_.graph.FindExport("logits");
 }
 
 Lowering::Emitter Lowering::FindEmitter(std::string_view op) {
@@ -109,10 +105,11 @@ LoweredGraph Lowering::Run() {
   }
   for (size_t i = 0; i < wanted.size(); ++i) {
     const BufferId buffer = Of(wanted[i]);
-    out_.buffers[static_cast<size_t>(buffer)].life.last = kWholePass;
+    buffers_.KeepToTheEnd(buffer);
     out_.exports.push_back({options_.wanted[i], buffer, ShapeOf(wanted[i])});
   }
-  PlanBuffers();
+  out_.arena_bytes = buffers_.Plan();
+  out_.buffers = buffers_.Take();
   return std::move(out_);
 }
 
@@ -144,55 +141,10 @@ std::string Lowering::Where() const {
   return where + ": ";
 }
 
-void Lowering::PlanBuffers() {
-  std::vector<memory::BufferLife> lives;
-  std::vector<size_t> which;
-  for (size_t i = 0; i < out_.buffers.size(); ++i) {
-    if (out_.buffers[i].home != BufferHome::kArena) continue;
-    lives.push_back(out_.buffers[i].life);
-    which.push_back(i);
-  }
-  const memory::ArenaPlan plan = memory::PlanArena(lives);
-  for (size_t i = 0; i < which.size(); ++i) out_.buffers[which[i]].offset = plan.offsets[i];
-  out_.arena_bytes = plan.bytes;
-}
-
-BufferId Lowering::NewBuffer(uint64_t bytes) {
-  Buffer buffer;
-  buffer.life = {bytes, INT32_MAX, -1};  // no use yet
-  out_.buffers.push_back(buffer);
-  return static_cast<BufferId>(out_.buffers.size() - 1);
-}
-
-BufferId Lowering::Of(graph::ValueId value) {
-  BufferId& buffer = buffers_[static_cast<size_t>(value)];
-  if (buffer < 0) {  // only row fields are not made by a node before
-    buffer = NewBuffer(0);
-    Buffer& home = out_.buffers[static_cast<size_t>(buffer)];
-    home.home = BufferHome::kRowField;
-    home.field = out_.graph.value(value).field;
-  }
-  return buffer;
-}
-
-BufferId Lowering::Make(graph::ValueId value) {
-  const graph::Shape& shape = ShapeOf(value);
-  const BufferId buffer =
-      NewBuffer(static_cast<uint64_t>(shape.width()) * static_cast<uint64_t>(shape.rows()) * 4);
-  if (value == logits_) out_.buffers[static_cast<size_t>(buffer)].home = BufferHome::kLogits;
-  buffers_[static_cast<size_t>(value)] = buffer;
-  return buffer;
-}
-
 void Lowering::Scratch(uint64_t bytes) { out_.scratch_bytes = std::max(out_.scratch_bytes, bytes); }
 
 void Lowering::Emit(const std::vector<BufferId>& uses, StepMaker make) {
-  const auto step = static_cast<int32_t>(out_.steps.size());
-  for (const BufferId buffer : uses) {
-    memory::BufferLife& life = out_.buffers[static_cast<size_t>(buffer)].life;
-    life.first = std::min(life.first, step);
-    life.last = std::max(life.last, step);
-  }
+  buffers_.Use(uses, static_cast<int32_t>(out_.steps.size()));
   out_.steps.push_back({node_, std::move(make)});
 }
 
@@ -334,7 +286,7 @@ void Lowering::RmsNorm(const graph::Node& node) {
 
 void Lowering::Reshape(const graph::Node& node) {
   // The same bytes: rows are contiguous whatever their inner axes are called.
-  buffers_[static_cast<size_t>(node.outputs[0])] = Of(node.inputs[0]);
+  buffers_.Alias(node.outputs[0], Of(node.inputs[0]));
 }
 
 void Lowering::EmitBinary(const graph::Node& node, int kind) {

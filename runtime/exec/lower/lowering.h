@@ -64,20 +64,18 @@ class Lowering {
   void CheckHeadFits(uint32_t plane, size_t head_dim) const;
   const kernels::FormatTraits* Format(uint32_t weight) const;
   const graph::Shape& ShapeOf(graph::ValueId value) const { return out_.graph.value(value).shape; }
-  BufferId Of(graph::ValueId value);    // of a value that exists
-  BufferId Make(graph::ValueId value);  // of a value that the node makes
-  BufferId NewBuffer(uint64_t bytes);
+  BufferId Of(graph::ValueId value) { return buffers_.Of(out_.graph, value); }
+  BufferId Make(graph::ValueId value) { return buffers_.Make(out_.graph, value); }
+  BufferId NewBuffer(uint64_t bytes) { return buffers_.New(bytes); }
   void Scratch(uint64_t bytes);
   void Emit(const std::vector<BufferId>& uses, StepMaker make);
-  void PlanBuffers();
   std::string Where() const;
 
   const plugin::Description& description_;
   const LowerOptions& options_;
   LoweredGraph out_;
   graph::NodeId node_ = 0;  // being lowered
-  graph::ValueId logits_ = 0;
-  std::vector<BufferId> buffers_;                            // by value; -1: none yet
+  ProgramBuffers buffers_;
   std::map<std::pair<BufferId, size_t>, BufferId> encoded_;  // (buffer, group) → its codes
 };
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/exec/cpu/ahead.h"
+#include "runtime/exec/lower/buffers.h"
 #include "runtime/exec/pass_inputs.h"
 #include "runtime/graph/graph.h"
 #include "runtime/memory/arena.h"
@@ -24,18 +25,6 @@
 #include "runtime/plugin/description.h"
 
 namespace bloomery::exec {
-
-using BufferId = int32_t;
-
-// Where a buffer's bytes come from.
-enum class BufferHome { kArena, kRowField, kLogits };
-
-struct Buffer {
-  BufferHome home = BufferHome::kArena;
-  bl_row_field field = BL_FIELD_TOKEN;  // kRowField
-  memory::BufferLife life;              // kArena
-  uint64_t offset = 0;                  // kArena, once planned
-};
 
 // The addresses of a loaded seat. All outlive the programs bound to them.
 struct SeatMemory {

@@ -92,7 +92,7 @@ exec::LoweredGraph ToySeat::Lower(int32_t rows, const Build& build,
       {.rows = rows, .backend = &ops::FindBackend("auto"), .wanted = std::move(wanted)});
 }
 
-std::unique_ptr<exec::Seat> ToySeat::Load(const Build& build, exec::SeatOptions options) {
+std::unique_ptr<exec::CpuSeat> ToySeat::Load(const Build& build, exec::SeatOptions options) {
   MakeModel();
   options.pin = false;
   if (options.threads == 0) options.threads = 2;
@@ -107,7 +107,7 @@ std::unique_ptr<exec::Seat> ToySeat::Load(const Build& build, exec::SeatOptions 
                                                    failure.what());  // as an instance reports it
                                      }
                                    }};
-  return std::make_unique<exec::Seat>(*model_, source, options);
+  return std::make_unique<exec::CpuSeat>(*model_, source, options);
 }
 
 }  // namespace bloomery::test

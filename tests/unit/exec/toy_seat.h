@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/exec/seat.h"
+#include "runtime/exec/cpu/cpu_seat.h"
 #include "runtime/model/inventory.h"
 #include "runtime/plugin/description.h"
 #include "tests/support/memory_files.h"
@@ -40,7 +40,7 @@ class ToySeat {
   // The graph of `build` for `rows` rows, lowered.
   exec::LoweredGraph Lower(int32_t rows, const Build& build, std::vector<std::string> wanted);
 
-  std::unique_ptr<exec::Seat> Load(const Build& build, exec::SeatOptions options = {});
+  std::unique_ptr<exec::CpuSeat> Load(const Build& build, exec::SeatOptions options = {});
 
   plugin::Description description;
   sdk::Weight table;

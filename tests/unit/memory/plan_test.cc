@@ -8,15 +8,15 @@
 namespace bloomery::memory {
 namespace {
 
-HostPlan ThreeTerms(uint64_t budget, std::optional<HostLimit> available = std::nullopt) {
-  HostPlan plan(budget, std::move(available));
+MemoryPlan ThreeTerms(uint64_t budget, std::optional<HostLimit> available = std::nullopt) {
+  MemoryPlan plan(budget, std::move(available));
   plan.Add("weights", 3 << 20);
   plan.Add("planes k", 1 << 20);
   plan.Add("scratch", 512);
   return plan;
 }
 
-TEST(HostPlan, TheLineHasEveryTermAndTheTotal) {
+TEST(MemoryPlan, TheLineHasEveryTermAndTheTotal) {
   EXPECT_EQ(ThreeTerms(0).Line(),
             "host plan: weights 3.0 MiB + planes k 1.0 MiB + scratch 512 B = 4.0 MiB");
   EXPECT_EQ(
@@ -25,7 +25,7 @@ TEST(HostPlan, TheLineHasEveryTermAndTheTotal) {
       "5.0 GiB");
 }
 
-TEST(HostPlan, ExactlyTheBudgetFitsAndOneByteLessIsRefusedNamingEveryTerm) {
+TEST(MemoryPlan, ExactlyTheBudgetFitsAndOneByteLessIsRefusedNamingEveryTerm) {
   const uint64_t total = (4 << 20) + 512;
   EXPECT_EQ(ThreeTerms(0).total(), total);
   ThreeTerms(0).Check();
@@ -38,7 +38,7 @@ TEST(HostPlan, ExactlyTheBudgetFitsAndOneByteLessIsRefusedNamingEveryTerm) {
   }
 }
 
-TEST(HostPlan, WithoutABudgetWhatTheMachineHasIsTheLimitAndABudgetOverridesIt) {
+TEST(MemoryPlan, WithoutABudgetWhatTheMachineHasIsTheLimitAndABudgetOverridesIt) {
   const uint64_t total = (4 << 20) + 512;
   ThreeTerms(0, HostLimit{total, "MemAvailable"}).Check();
   const HostLimit less{total - 1, "control group /jobs"};
@@ -52,8 +52,8 @@ TEST(HostPlan, WithoutABudgetWhatTheMachineHasIsTheLimitAndABudgetOverridesIt) {
   ThreeTerms(total, less).Check();
 }
 
-TEST(HostPlan, MappedFilesAreNamedAndNotCounted) {
-  HostPlan plan(1 << 20);
+TEST(MemoryPlan, MappedFilesAreNamedAndNotCounted) {
+  MemoryPlan plan(1 << 20);
   plan.AddMapped("weights", uint64_t{5} << 30);
   plan.Add("planes k", 1 << 20);
   plan.Check();
@@ -62,8 +62,8 @@ TEST(HostPlan, MappedFilesAreNamedAndNotCounted) {
             "5.0 GiB mapped, held as page cache");
 }
 
-TEST(HostPlan, ATotalBeyond64BitsIsRefused) {
-  HostPlan plan(0);
+TEST(MemoryPlan, ATotalBeyond64BitsIsRefused) {
+  MemoryPlan plan(0);
   plan.Add("a", UINT64_MAX);
   plan.Add("b", 1);
   EXPECT_EQ(test::RefusalOf([&] { static_cast<void>(plan.total()); }).kind, ErrorKind::kNoMemory);

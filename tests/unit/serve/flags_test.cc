@@ -40,7 +40,7 @@ std::string Refusal(std::vector<std::string> arguments,
 // A value the flag takes, apart from its default where that can be.
 std::string SampleOf(const Flag& flag) {
   const std::string key(FlagKey(flag));
-  if (key == "host-budget") return "3GiB";
+  if (key == "host-budget" || key == "card-budget") return "3GiB";
   if (key == "chat-template-kwargs") return "{\"a\":1}";
   if (key == "sampling-seq") return "kt";
   if (key == "samplers") return "top_k;temperature";
@@ -352,11 +352,23 @@ TEST(Flags, KeyListWithoutAKeyDoesNotOpenTheServer) {
   EXPECT_THAT(Refusal({}, {{"LLAMA_API_KEY", ""}}), HasSubstr("LLAMA_API_KEY: expected at least"));
 }
 
+TEST(Flags, TheCardsLayersAreANumberOrAWordForAll) {
+  EXPECT_EQ(Parse({"-ngl", "0"}).settings.card_layers, 0U);
+  EXPECT_EQ(Parse({"-ngl", "99"}).settings.card_layers, 99U);
+  for (const char* all : {"auto", "all", "-1"}) {
+    EXPECT_EQ(Parse({"-ngl", "7", "-ngl", all}).settings.card_layers, std::nullopt) << all;
+  }
+  for (const char* bad : {"", "some", "3x", "-2"}) {
+    EXPECT_THAT(Refusal({"-ngl", bad}), HasSubstr("-ngl: ")) << bad;
+  }
+  EXPECT_EQ(Parse({"-dev", "CUDA1", "--card-budget", "8GiB"}).settings.device, "CUDA1");
+  EXPECT_EQ(Parse({"--card-budget", "8GiB"}).settings.card_budget_bytes, uint64_t{8} << 30);
+}
+
 TEST(Flags, HintsAreAcceptedWithAWarningAndRestAreRefusedWithAReason) {
-  const ParsedFlags hints = Parse({"--mlock", "-ngl", "99", "-fa", "on"});
-  ASSERT_EQ(hints.warnings.size(), 3U);
-  EXPECT_THAT(hints.warnings, ::testing::Contains(HasSubstr("-ngl")));
-  EXPECT_TRUE(Parse({"-ngl", "0"}).warnings.empty());
+  const ParsedFlags hints = Parse({"--mlock", "-fa", "on"});
+  ASSERT_EQ(hints.warnings.size(), 2U);
+  EXPECT_THAT(hints.warnings, ::testing::Contains(HasSubstr("-fa")));
   EXPECT_TRUE(Parse({"-ngl", "auto", "--no-context-shift", "--no-mmproj"}).warnings.empty());
   EXPECT_THAT(Refusal({"--context-shift"}), HasSubstr("--context-shift: refused"));
   EXPECT_THAT(Refusal({"--rpc", "h"}), HasSubstr("--rpc: refused"));

@@ -404,7 +404,7 @@ TEST(SamplerTest, TopKOneEqualsGreedyWithPenaltiesAndAllStages) {
   greedy_params.top_k = 40;
   Sampler one(params, {.vocabulary_size = 50, .context = 100});
   Sampler greedy(greedy_params, {.vocabulary_size = 50, .context = 100});
-  EXPECT_FALSE(greedy.IsPlainGreedy());
+  EXPECT_EQ(greedy.best_needed(), 0U);
   for (int i = 0; i < 300; ++i) {
     std::vector<float> row = RandomRow(random, 50);
     for (float& logit : row) logit = std::round(logit);  // ties
@@ -415,6 +415,56 @@ TEST(SamplerTest, TopKOneEqualsGreedyWithPenaltiesAndAllStages) {
   }
 }
 
+// A chain that begins with top-k, or greedy: the best of a row are all that a draw looks at.
+TEST(SamplerTest, TheBestOfARowGiveTheTokensOfTheWholeRow) {
+  std::mt19937 random(21);
+  for (const double temperature : {0.0, 0.8, 1.3}) {
+    for (const bool probabilities : {false, true}) {
+      SamplingParams params;
+      params.seed = 5;
+      params.temperature = temperature;
+      params.top_k = 12;
+      params.typical_p = 0.9;
+      params.n_probs = probabilities && temperature > 0 ? 3 : 0;
+      params.post_sampling_probs = probabilities;
+      Sampler whole(params, {.vocabulary_size = 200, .context = 1});
+      Sampler few(params, {.vocabulary_size = 200, .context = 1});
+      ASSERT_EQ(few.best_needed(), temperature > 0 ? 12U : 1U);
+      for (int i = 0; i < 200; ++i) {
+        std::vector<float> row = RandomRow(random, 200);
+        for (float& logit : row) logit = std::round(2 * logit) / 2;  // ties
+        row[7] = kNan;
+        row[9] = -kInf;
+        std::vector<Candidate> best;
+        SelectBest(row, 16, best);
+        const Sampled a = whole.Sample(row);
+        const Sampled b = few.SampleBest(best);
+        ASSERT_EQ(a.token, b.token);
+        ASSERT_EQ(a.value, b.value);
+        ASSERT_EQ(a.top.size(), b.top.size());
+      }
+    }
+  }
+}
+
+TEST(SamplerTest, ChainsThatLookAtTheWholeRowSaySo) {
+  const auto needed = [](auto change) {
+    SamplingParams params;
+    params.seed = 1;
+    change(params);
+    return Sampler(params, {.vocabulary_size = 50, .context = 8}).best_needed();
+  };
+  EXPECT_EQ(needed([](SamplingParams&) {}), 40U);  // the default chain begins with top-k
+  EXPECT_EQ(needed([](SamplingParams& p) { p.top_k = 0; }), 0U);
+  EXPECT_EQ(needed([](SamplingParams& p) { p.repeat_penalty = 1.1; }), 0U);
+  EXPECT_EQ(needed([](SamplingParams& p) { p.dry_multiplier = 0.5; }), 0U);
+  EXPECT_EQ(needed([](SamplingParams& p) { p.top_n_sigma = 1.0; }), 0U);
+  EXPECT_EQ(needed([](SamplingParams& p) { p.mirostat = 2; }), 0U);
+  EXPECT_EQ(needed([](SamplingParams& p) { p.n_probs = 2; }), 0U);
+  EXPECT_EQ(needed([](SamplingParams& p) { p.logit_bias = {{3, 1.0}}; }), 0U);
+  EXPECT_EQ(needed([](SamplingParams& p) { p.samplers = {kTopP, kTopK, kTemperature}; }), 0U);
+}
+
 TEST(SamplerTest, GreedyIsTheArgmaxWhateverCutsAndDrawsAreSet) {
   SamplingParams params;
   params.temperature = 0.0;
@@ -422,7 +472,7 @@ TEST(SamplerTest, GreedyIsTheArgmaxWhateverCutsAndDrawsAreSet) {
   params.typical_p = 0.1;
   params.dynatemp_range = 2.0;
   Sampler sampler(params, {.vocabulary_size = 4, .context = 1});
-  EXPECT_TRUE(sampler.IsPlainGreedy());
+  EXPECT_EQ(sampler.best_needed(), 1U);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(sampler.Sample(kFour).token, 1);
   EXPECT_EQ(sampler.Sample(std::vector<float>{2, kNan, 2, 1}).token, 0);
 }

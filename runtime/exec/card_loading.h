@@ -1,0 +1,23 @@
+// The way to the card's back end, for whoever loads seats: the same in builds without it, where it
+// throws. Keeps CUDA's headers out of everything above exec/cuda.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/exec/seat.h"
+
+namespace bloomery::exec {
+
+// One line a card, "CUDA0: NVIDIA H200, compute capability 9.0, 139.7 GiB, 138.9 GiB free". Throws
+// Error(kDevice) saying what is missing.
+std::vector<std::string> CardLines();
+
+// A seat on the card that options.device names ("auto": the first one). Throws Error(kDevice),
+// Error(kNoMemory) with the plan's line, Error(kUnsupported) naming what has no kernel there, and
+// what loading throws.
+std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& model, const SeatSource& source,
+                                   const SeatOptions& options);
+
+}  // namespace bloomery::exec

@@ -1,0 +1,229 @@
+#include "runtime/exec/cpu/cpu_seat.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "kernels-common/cpu/fp_environment.h"
+#include "runtime/base/error.h"
+#include "runtime/base/limits.h"
+#include "runtime/base/log.h"
+#include "runtime/exec/cpu/read_rate.h"
+#include "runtime/exec/lower/lower.h"
+#include "runtime/graph/abi.h"
+#include "runtime/graph/builder.h"
+#include "runtime/memory/finite.h"
+
+namespace bloomery::exec {
+namespace {
+
+int32_t ThreadsOf(const SeatOptions& options) {
+  if (options.threads == 0) return DefaultThreads();
+  return CheckedOption(options.threads, limits::kThreadsMax, "the number of threads");
+}
+
+void PrepareKernels(const plugin::Description& description) {
+  auto device = graph::MakeAbi<bl_device>();
+  device.kind = BL_DEVICE_CPU;
+  for (const plugin::Operator& op : description.operators) {
+    for (const plugin::Kernel& kernel : op.kernels) {
+      if (kernel.prepare == nullptr) continue;
+      std::string reason = "it gave no reason";
+      auto sink = graph::MakeAbi<bl_sink>();
+      sink.self = &reason;
+      sink.fail = [](void* self, bl_status, const char* text) {
+        if (text != nullptr) *static_cast<std::string*>(self) = text;
+      };
+      const bl_status status = kernel.prepare(&device, &sink);
+      if (status != BL_OK) {
+        throw Error(ErrorKind::kBadModel, "operator " + op.name +
+                                              ": its kernel cannot be prepared (status " +
+                                              std::to_string(status) + "): " + reason);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
+                 const SeatOptions& options)
+    : Seat(source, options),
+      backend_(&ops::FindBackend(options.kernels)),
+      tensors_(TensorsOf(description_)),
+      plane_specs_(PlanesOf(description_)),
+      plan_(options.host_budget, options.host_budget == 0 ? options.available() : std::nullopt),
+      weight_source_(options.weight_source),
+      inputs_(limits_.rows_max) {
+  const int32_t threads = ThreadsOf(options);
+  PrepareKernels(description_);
+  std::vector<LoweredGraph> lowered = LowerAll(source, options);
+  for (const LoweredGraph& graph : lowered) {
+    arena_bytes_ = std::max(arena_bytes_, graph.arena_bytes);
+    scratch_bytes_ = std::max(scratch_bytes_, graph.scratch_bytes);
+  }
+  const uint64_t weight_bytes = memory::WeightStore::Bytes(model, tensors_);
+  if (weight_source_ == memory::WeightSource::kAuto) {
+    memory::MemoryPlan read = plan_;
+    Plan(weight_bytes, memory::WeightSource::kRead, threads, read);
+    weight_source_ = read.Fits() ? memory::WeightSource::kRead : memory::WeightSource::kMap;
+    if (!read.Fits()) {
+      LOG(WARNING) << read.Line() << ": it does not fit; weights are mapped from the file instead";
+    }
+  }
+  Plan(weight_bytes, weight_source_, threads, plan_);
+  plan_.Check();
+  for (LoweredGraph& graph : lowered) inexact_.merge(graph.inexact);
+
+  weights_ =
+      std::make_unique<memory::WeightStore>(model, tensors_, weight_source_, options.progress);
+  memory::CheckFinite(model, tensors_, *weights_);
+  planes_ = std::make_unique<memory::PlaneStore>(plane_specs_, limits_.slots, limits_.slot_context);
+  arena_ = memory::HostBuffer(arena_bytes_, "buffers of a pass");
+  logits_ = memory::HostBuffer(static_cast<uint64_t>(limits_.rows_max) *
+                                   static_cast<uint64_t>(limits_.vocabulary) * sizeof(float),
+                               "logits");
+  const SeatMemory memory = {.backend = backend_,
+                             .threads = threads,
+                             .arena = arena_.data(),
+                             .logits = reinterpret_cast<float*>(logits_.data()),
+                             .inputs = &inputs_,
+                             .planes = planes_.get(),
+                             .weights = weights_.get(),
+                             .description = &description_};
+  programs_.reserve(lowered.size());
+  for (LoweredGraph& graph : lowered) programs_.emplace_back(std::move(graph), memory);
+  pool_ = std::make_unique<Pool>(threads, scratch_bytes_, options.pin);
+}
+
+CpuSeat::~CpuSeat() = default;
+
+std::function<double()> CpuSeat::MemoryReadMeter() {
+  auto meter = std::make_shared<ReadRate>(ReadRateBytes());
+  meter->Measure(*pool_);  // the first may meet pages that are not there yet
+  return [this, meter] { return meter->Measure(*pool_); };
+}
+
+std::vector<LoweredGraph> CpuSeat::LowerAll(const SeatSource& source,
+                                            const SeatOptions& options) const {
+  LowerOptions lower{.backend = backend_,
+                     .threads = ThreadsOf(options),
+                     .slots = limits_.slots,
+                     .slot_context = limits_.slot_context,
+                     .wanted = {"logits"}};
+  lower.wanted.insert(lower.wanted.end(), options.observe.begin(), options.observe.end());
+  std::vector<LoweredGraph> lowered;
+  for (const int32_t rows : RowBuckets(limits_.rows_max)) {
+    graph::Graph graph = BuildGraph(source, rows, rows, BL_DEVICE_CPU);
+    lower.rows = rows;
+    lowered.push_back(Lower(std::move(graph), description_, lower));
+  }
+  return lowered;
+}
+
+void CpuSeat::Plan(uint64_t weight_bytes, memory::WeightSource source, int32_t threads,
+                   memory::MemoryPlan& plan) const {
+  if (source == memory::WeightSource::kMap) {
+    plan.AddMapped("weights", weight_bytes);
+  } else {
+    plan.Add("weights", weight_bytes);
+  }
+  for (const bl_plane_class plane_class : PlaneClasses()) {
+    uint64_t bytes = 0;
+    for (const memory::PlaneSpec& plane : plane_specs_) {
+      if (plane.plane_class != plane_class) continue;
+      bytes += memory::PlaneStore::Bytes(plane, limits_.slots, limits_.slot_context);
+    }
+    if (bytes > 0) plan.Add(PlaneTermName(plane_class), bytes);
+  }
+  plan.Add("pass buffers", arena_bytes_);
+  plan.Add("logits", static_cast<uint64_t>(limits_.rows_max) *
+                         static_cast<uint64_t>(limits_.vocabulary) * sizeof(float));
+  plan.Add("scratch of " + std::to_string(threads) + (threads == 1 ? " thread" : " threads"),
+           scratch_bytes_ * static_cast<uint64_t>(threads));
+}
+
+const Program& CpuSeat::ProgramFor(size_t rows) const {
+  for (const Program& program : programs_) {
+    if (static_cast<size_t>(program.rows()) >= rows) return program;
+  }
+  return programs_.back();
+}
+
+void CpuSeat::Run(std::span<const PassRow> rows) {
+  CheckRows(rows);
+  const kernels::ScopedFpEnvironment environment;
+  inputs_.Set(rows);
+  const Program& program = ProgramFor(rows.size());
+  last_ = nullptr;
+  for (const ProgramStep& step : program.steps()) {
+    const StepFailure failure = observer_ == nullptr
+                                    ? pool_->Run(*step.step, step.ahead)
+                                    : RunObserved(step, &step == &program.steps().front());
+    ++counters_.dispatches;
+    if (failure.status != BL_OK) FailPass(step.op, step.layer, failure.status, failure.row, rows);
+  }
+  last_ = &program;
+  ++counters_.passes;
+  for (const PassRow& row : rows) planes_->SetLength(row.slot, row.index + 1);
+}
+
+StepFailure CpuSeat::RunObserved(const ProgramStep& step, bool first) {
+  const double waited = pool_->counts().wait_seconds;
+  const int32_t tasks = step.step->Tasks();
+  const auto start = std::chrono::steady_clock::now();
+  const StepFailure failure = pool_->Run(*step.step, step.ahead);
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+  observer_->StepDone({.op = step.op,
+                       .layer = step.layer,
+                       .first = first,
+                       .tasks = tasks,
+                       .seconds = time.count(),
+                       .wait_seconds = pool_->counts().wait_seconds - waited});
+  return failure;
+}
+
+std::span<const float> CpuSeat::Logits(int32_t i) const {
+  const Observation logits = Observe("logits");
+  if (i < 0 || i >= logits.rows) {
+    throw Error(ErrorKind::kInternal, "logit row " + std::to_string(i) + " of a pass that had " +
+                                          std::to_string(logits.rows));
+  }
+  return logits.Floats().subspan(static_cast<size_t>(i) * static_cast<size_t>(logits.width),
+                                 static_cast<size_t>(logits.width));
+}
+
+Observation CpuSeat::Observe(std::string_view name) const {
+  const ExportedValue* value = last_ == nullptr ? nullptr : last_->Find(name);
+  if (value == nullptr) {
+    throw Error(ErrorKind::kInternal, "'" + std::string(name) +
+                                          "' was not observed: no pass has run, the last one "
+                                          "failed, or it is not among the seat's observations");
+  }
+  return {.dtype = value->shape.dtype,
+          .width = value->shape.width(),
+          .rows = *inputs_.live(value->shape.domain),
+          .data = value->data};
+}
+
+void CpuSeat::Cut(int32_t slot, int32_t length) {
+  CheckCut(slot, length);
+  if (length < planes_->Length(slot)) planes_->SetLength(slot, length);
+}
+
+void CpuSeat::CopySlot(int32_t from, int32_t to, int32_t length) {
+  CheckCopy(from, to, length);
+  planes_->Copy(from, to, length);
+}
+
+SeatCounters CpuSeat::counters() const {
+  SeatCounters counters = counters_;
+  const Pool::Counts counts = pool_->counts();
+  counters.weight_bytes_read = counts.weight_bytes_read;
+  counters.experts_picked = counts.experts_picked;
+  counters.expert_bytes = counts.expert_bytes;
+  counters.wait_seconds = counts.wait_seconds;
+  return counters;
+}
+
+}  // namespace bloomery::exec

@@ -1,0 +1,75 @@
+// A seat on the CPU: weights, planes, programs and the pool. Loading plans every byte first and
+// refuses what does not fit; after it a pass allocates nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/exec/cpu/pool.h"
+#include "runtime/exec/lower/program.h"
+#include "runtime/exec/pass_inputs.h"
+#include "runtime/exec/seat.h"
+#include "runtime/memory/plan.h"
+#include "runtime/memory/planes.h"
+#include "runtime/memory/weights.h"
+
+namespace bloomery::exec {
+
+class CpuSeat : public Seat {
+ public:
+  // Throws Error(kUsage) for options out of range, Error(kNoMemory) with the plan's line, the
+  // errors of building, lowering and reading.
+  CpuSeat(const model::ModelFile& model, const SeatSource& source, const SeatOptions& options);
+  ~CpuSeat() override;
+
+  void Run(std::span<const PassRow> rows) override;
+  std::span<const float> Logits(int32_t i) const override;
+  void Cut(int32_t slot, int32_t length) override;
+  void CopySlot(int32_t from, int32_t to, int32_t length) override;
+
+  int32_t Length(int32_t slot) const override { return planes_->Length(slot); }
+  Observation Observe(std::string_view name) const override;
+  SeatCounters counters() const override;
+  std::function<double()> MemoryReadMeter() override;
+  std::string PlanLine() const override { return plan_.Line(); }
+  // kRead or kMap: what kAuto came to.
+  memory::WeightSource weight_source() const { return weight_source_; }
+  const memory::MemoryPlan& plan() const { return plan_; }
+  std::string LoadLine() const override { return weights_->Line(); }
+  std::string_view kernels() const override { return backend_->name; }
+  int32_t threads() const override { return pool_->threads(); }
+  // The pool that passes run on, between passes.
+  Pool& pool() { return *pool_; }
+
+ private:
+  std::vector<LoweredGraph> LowerAll(const SeatSource& source, const SeatOptions& options) const;
+  // Adds the terms to `plan`.
+  void Plan(uint64_t weight_bytes, memory::WeightSource source, int32_t threads,
+            memory::MemoryPlan& plan) const;
+  const Program& ProgramFor(size_t rows) const;
+  StepFailure RunObserved(const ProgramStep& step, bool first);
+
+  const ops::Backend* backend_;
+  std::vector<size_t> tensors_;  // that weights read
+  std::vector<memory::PlaneSpec> plane_specs_;
+  uint64_t arena_bytes_ = 0;
+  uint64_t scratch_bytes_ = 0;  // of one worker
+  memory::MemoryPlan plan_;
+  memory::WeightSource weight_source_;
+  std::unique_ptr<memory::WeightStore> weights_;
+  std::unique_ptr<memory::PlaneStore> planes_;
+  memory::HostBuffer arena_;
+  memory::HostBuffer logits_;
+  PassInputs inputs_;
+  std::vector<Program> programs_;  // row buckets ascending
+  std::unique_ptr<Pool> pool_;
+  const Program* last_ = nullptr;  // of the last pass
+  SeatCounters counters_;
+};
+
+}  // namespace bloomery::exec

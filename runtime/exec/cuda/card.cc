@@ -1,0 +1,175 @@
+#include "runtime/exec/cuda/card.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/memory/plan.h"
+
+namespace bloomery::exec {
+namespace {
+
+std::string VersionText(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string CapabilityText(int32_t capability) {
+  return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
+}
+
+// One line that says what is there and what is needed.
+[[noreturn]] void RefuseDriver(cudaError_t status) {
+  int driver = 0;
+  int runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  if (driver == 0) {
+    throw Error(ErrorKind::kDevice,
+                "no NVIDIA driver is loaded here; a card needs one that offers CUDA " +
+                    VersionText(runtime) + " (run without a card: --device none)");
+  }
+  if (status == cudaErrorInsufficientDriver) {
+    throw Error(ErrorKind::kDevice, "the NVIDIA driver here offers CUDA " + VersionText(driver) +
+                                        "; this build needs CUDA " + VersionText(runtime) +
+                                        ": update the driver, or run with --device none");
+  }
+  throw Error(ErrorKind::kDevice, std::string("no card can be used: the driver answers '") +
+                                      cudaGetErrorString(status) +
+                                      "'; run with --device none to go on without one");
+}
+
+}  // namespace
+
+std::string CardInfo::Line() const {
+  return Id() + ": " + name + ", compute capability " + CapabilityText(compute_capability) + ", " +
+         memory::FormatBytes(total_bytes) + ", " + memory::FormatBytes(free_bytes) + " free";
+}
+
+std::vector<CardInfo> ListCards() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) {
+    cudaGetLastError();  // it would be reported again by the next call
+    RefuseDriver(status);
+  }
+  if (count == 0) RefuseDriver(cudaErrorNoDevice);
+  std::vector<CardInfo> cards;
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties{};
+    CheckCuda(cudaGetDeviceProperties(&properties, i),
+              "asking for the properties of card " + std::to_string(i));
+    CardInfo card;
+    card.ordinal = i;
+    card.name = static_cast<const char*>(properties.name);
+    card.compute_capability = properties.major * 10 + properties.minor;
+    card.multiprocessors = properties.multiProcessorCount;
+    card.total_bytes = properties.totalGlobalMem;
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    CheckCuda(cudaSetDevice(i), "opening " + card.Id());
+    CheckCuda(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for the memory of " + card.Id());
+    card.free_bytes = free_bytes;
+    cards.push_back(std::move(card));
+  }
+  return cards;
+}
+
+const CardInfo& FindCard(std::span<const CardInfo> cards, const std::string& id) {
+  std::string known;
+  for (const CardInfo& card : cards) {
+    if (card.Id() == id) return card;
+    known += (known.empty() ? "" : "; ") + card.Line();
+  }
+  throw Error(ErrorKind::kDevice, "there is no card " + id + " here; there is " + known);
+}
+
+void CheckCuda(cudaError_t status, const std::string& what) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // it would be reported again by the next call
+  const bool memory = status == cudaErrorMemoryAllocation;
+  throw Error(memory ? ErrorKind::kNoMemory : ErrorKind::kDevice,
+              what + ": the card answers '" + cudaGetErrorString(status) + "'" +
+                  (memory ? "; another process may have taken its memory since the plan" : ""));
+}
+
+void UseCard(const CardInfo& card) {
+  if (card.compute_capability < kComputeCapabilityMin) {
+    throw Error(ErrorKind::kDevice, card.Line() + "; the kernels need compute capability " +
+                                        CapabilityText(kComputeCapabilityMin) + " or newer");
+  }
+  CheckCuda(cudaSetDevice(card.ordinal), "opening " + card.Id());
+}
+
+CardBuffer::CardBuffer(uint64_t bytes, const std::string& what) : bytes_(Granules(bytes)) {
+  if (bytes_ == 0) return;
+  void* memory = nullptr;
+  CheckCuda(cudaMalloc(&memory, bytes_),
+            "taking " + memory::FormatBytes(bytes_) + " of the card's memory for " + what);
+  data_ = static_cast<std::byte*>(memory);
+}
+
+CardBuffer::~CardBuffer() {
+  if (data_ != nullptr) cudaFree(data_);
+}
+
+CardBuffer::CardBuffer(CardBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+CardBuffer& CardBuffer::operator=(CardBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+PinnedBuffer::PinnedBuffer(uint64_t bytes, const std::string& what) : bytes_(bytes) {
+  if (bytes_ == 0) return;
+  void* memory = nullptr;
+  CheckCuda(cudaHostAlloc(&memory, bytes_, cudaHostAllocDefault),
+            "pinning " + memory::FormatBytes(bytes_) + " of host memory for " + what);
+  data_ = static_cast<std::byte*>(memory);
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  if (data_ != nullptr) cudaFreeHost(data_);
+}
+
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+CardEvent::CardEvent(bool timing) {
+  CheckCuda(cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming),
+            "making an event");
+}
+
+CardEvent::~CardEvent() { cudaEventDestroy(event_); }
+
+CardStream::CardStream() {
+  CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+}
+
+CardStream::~CardStream() { cudaStreamDestroy(stream_); }
+
+CardGraph::CardGraph(cudaGraph_t captured) {
+  const cudaError_t status = cudaGraphInstantiate(&exec_, captured, 0);
+  cudaGraphDestroy(captured);
+  CheckCuda(status, "making a graph of a pass");
+}
+
+CardGraph::~CardGraph() {
+  if (exec_ != nullptr) cudaGraphExecDestroy(exec_);
+}
+
+CardGraph::CardGraph(CardGraph&& other) noexcept : exec_(std::exchange(other.exec_, nullptr)) {}
+
+CardGraph& CardGraph::operator=(CardGraph&& other) noexcept {
+  std::swap(exec_, other.exec_);
+  return *this;
+}
+
+}  // namespace bloomery::exec

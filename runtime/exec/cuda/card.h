@@ -1,0 +1,133 @@
+// The cards of this machine and the memory, streams and graphs taken from one of them. Every handle
+// is owned by a class here; failures of the driver become Errors that name what was tried. A card
+// is used by one thread at a time (the passes' thread; loading has threads of its own that only
+// read files). Nothing here knows models.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels-common/cuda/launch.h"
+
+namespace bloomery::exec {
+
+// Oldest compute capability that the kernels are compiled for.
+inline constexpr int32_t kComputeCapabilityMin = 80;
+
+struct CardInfo {
+  int32_t ordinal = 0;
+  std::string name;                // "NVIDIA H200"
+  int32_t compute_capability = 0;  // 90 for 9.0
+  int32_t multiprocessors = 0;
+  uint64_t total_bytes = 0;
+  uint64_t free_bytes = 0;  // when it was asked
+
+  // "CUDA0", as flags name it.
+  std::string Id() const { return "CUDA" + std::to_string(ordinal); }
+  // "CUDA0: NVIDIA H200, compute capability 9.0, 139.7 GiB, 138.9 GiB free".
+  std::string Line() const;
+};
+
+// Throws Error(kDevice) with one line that names what is there and what is needed: no driver, a
+// driver older than this build's runtime, no card.
+std::vector<CardInfo> ListCards();
+
+// "CUDA<n>" among `cards`, fit to run the kernels. Throws Error(kDevice) naming the cards there
+// are.
+const CardInfo& FindCard(std::span<const CardInfo> cards, const std::string& id);
+
+// Throws Error(kDevice), for lack of memory Error(kNoMemory), naming `what`.
+void CheckCuda(cudaError_t status, const std::string& what);
+
+// Device memory of its own allocation; whole granules of 2 MiB. Move only.
+class CardBuffer {
+ public:
+  CardBuffer() = default;
+  CardBuffer(uint64_t bytes, const std::string& what);
+  ~CardBuffer();
+  CardBuffer(CardBuffer&& other) noexcept;
+  CardBuffer& operator=(CardBuffer&& other) noexcept;
+  CardBuffer(const CardBuffer&) = delete;
+  CardBuffer& operator=(const CardBuffer&) = delete;
+
+  static constexpr uint64_t kGranule = uint64_t{2} << 20;
+  // What an allocation of `bytes` takes.
+  static uint64_t Granules(uint64_t bytes) { return (bytes + kGranule - 1) / kGranule * kGranule; }
+
+  std::byte* data() const { return data_; }
+  uint64_t size() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+// Host memory that the card copies from and to by itself.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  PinnedBuffer(uint64_t bytes, const std::string& what);
+  ~PinnedBuffer();
+  PinnedBuffer(PinnedBuffer&& other) noexcept;
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
+
+  std::byte* data() const { return data_; }
+  uint64_t size() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+class CardEvent {
+ public:
+  // `timing`: whether it measures.
+  explicit CardEvent(bool timing = false);
+  ~CardEvent();
+  CardEvent(const CardEvent&) = delete;
+  CardEvent& operator=(const CardEvent&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class CardStream {
+ public:
+  CardStream();
+  ~CardStream();
+  CardStream(const CardStream&) = delete;
+  CardStream& operator=(const CardStream&) = delete;
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+// A captured stretch of a stream, ready to be launched again. Move only.
+class CardGraph {
+ public:
+  CardGraph() = default;
+  explicit CardGraph(cudaGraph_t captured);
+  ~CardGraph();
+  CardGraph(CardGraph&& other) noexcept;
+  CardGraph& operator=(CardGraph&& other) noexcept;
+  CardGraph(const CardGraph&) = delete;
+  CardGraph& operator=(const CardGraph&) = delete;
+
+  cudaGraphExec_t get() const { return exec_; }
+
+ private:
+  cudaGraphExec_t exec_ = nullptr;
+};
+
+// Makes the card this thread's, once its kernels can run there; throws Error(kDevice).
+void UseCard(const CardInfo& card);
+
+}  // namespace bloomery::exec

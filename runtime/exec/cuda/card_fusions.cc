@@ -1,0 +1,151 @@
+#include "runtime/exec/cuda/card_fusions.h"
+
+#include <bloomery/operators.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace bloomery::exec {
+namespace {
+
+bool IsA(const graph::Node& node, std::string_view op) {
+  return node.op->plugin_op == nullptr && node.op->name == op;
+}
+
+bool SameRope(const graph::Graph& graph, graph::NodeId a, graph::NodeId b) {
+  const graph::Attrs& x = graph.nodes[static_cast<size_t>(a)].attrs;
+  const graph::Attrs& y = graph.nodes[static_cast<size_t>(b)].attrs;
+  return x.F64("base") == y.F64("base") && x.F64("scale", 1.0) == y.F64("scale", 1.0) &&
+         x.I64("dims", -1) == y.I64("dims", -1);
+}
+
+}  // namespace
+
+CardFusions::CardFusions(const graph::Graph& graph, const std::vector<bool>& live,
+                         const std::vector<graph::ValueId>& wanted)
+    : graph_(graph),
+      live_(live),
+      readers_(graph.values.size() + 1),
+      wanted_(graph.values.size() + 1, false),
+      absorbed_(graph.nodes.size(), false) {
+  for (const graph::ValueId value : wanted) wanted_[static_cast<size_t>(Source(value))] = true;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const graph::Node& node = graph.nodes[i];
+    if (!live[i] || IsA(node, BL_OP_RESHAPE)) continue;
+    for (const graph::ValueId value : node.inputs) {
+      if (value == 0) continue;
+      std::vector<graph::NodeId>& readers = readers_[static_cast<size_t>(Source(value))];
+      const auto id = static_cast<graph::NodeId>(i);
+      if (readers.empty() || readers.back() != id) readers.push_back(id);
+    }
+  }
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!live[i]) continue;
+    if (IsA(graph.nodes[i], BL_OP_ATTENTION)) MatchAttention(static_cast<graph::NodeId>(i));
+    if (IsA(graph.nodes[i], BL_OP_LINEAR)) MatchResidual(static_cast<graph::NodeId>(i));
+  }
+}
+
+const AttentionFusion* CardFusions::attention(graph::NodeId node) const {
+  const auto found = attentions_.find(node);
+  return found == attentions_.end() ? nullptr : &found->second;
+}
+
+graph::NodeId CardFusions::residual_add(graph::NodeId linear) const {
+  const auto found = residuals_.find(linear);
+  return found == residuals_.end() ? -1 : found->second;
+}
+
+graph::ValueId CardFusions::Source(graph::ValueId value) const {
+  for (;;) {
+    const graph::NodeId producer = graph_.value(value).producer;
+    if (producer < 0) return value;
+    const graph::Node& node = graph_.nodes[static_cast<size_t>(producer)];
+    if (!IsA(node, BL_OP_RESHAPE)) return value;
+    value = node.inputs[0];
+  }
+}
+
+bool CardFusions::Only(graph::ValueId value, graph::NodeId reader) const {
+  const std::vector<graph::NodeId>& all = readers(value);
+  return !wanted(value) && all.size() == 1 && all.front() == reader;
+}
+
+graph::NodeId CardFusions::OwnProducer(graph::ValueId value, const char* op,
+                                       graph::NodeId reader) const {
+  const graph::ValueId source = Source(value);
+  const graph::NodeId producer = graph_.value(source).producer;
+  if (producer < 0 || !Only(source, reader)) return -1;
+  return IsA(graph_.nodes[static_cast<size_t>(producer)], op) ? producer : -1;
+}
+
+// The one append to a plane, where nothing else touches the plane before `before`.
+graph::NodeId CardFusions::OnlyAppendTo(uint32_t plane, graph::NodeId before) const {
+  graph::NodeId append = -1;
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const graph::Node& node = graph_.nodes[i];
+    if (!live_[i]) continue;
+    for (const graph::PlaneUse& use : node.planes) {
+      if (use.plane != plane) continue;
+      const auto id = static_cast<graph::NodeId>(i);
+      if (IsA(node, BL_OP_APPEND)) {
+        if (append >= 0 || id > before) return -1;
+        append = id;
+      } else if (id < before) {
+        return -1;
+      }
+    }
+  }
+  return append;
+}
+
+void CardFusions::MatchAttention(graph::NodeId node) {
+  const graph::Node& attention = graph_.nodes[static_cast<size_t>(node)];
+  const graph::NodeId k_append = OnlyAppendTo(attention.planes[0].plane, node);
+  const graph::NodeId v_append = OnlyAppendTo(attention.planes[1].plane, node);
+  if (k_append < 0 || v_append < 0 || k_append == v_append) return;
+  const auto input = [&](graph::NodeId id) {
+    return graph_.nodes[static_cast<size_t>(id)].inputs[0];
+  };
+  AttentionFusion fusion;
+  std::vector<graph::NodeId> done = {k_append, v_append};
+  // Follows one of q and k back through rope and norm.
+  const auto follow = [&](graph::ValueId value, graph::NodeId reader, graph::NodeId* rope,
+                          graph::NodeId* norm) {
+    *rope = OwnProducer(value, BL_OP_ROPE, reader);
+    if (*rope >= 0) {
+      done.push_back(*rope);
+      value = input(reader = *rope);
+    }
+    *norm = OwnProducer(value, BL_OP_RMS_NORM, reader);
+    if (*norm < 0) return value;
+    done.push_back(*norm);
+    return input(*norm);
+  };
+  graph::NodeId k_rope = -1;
+  fusion.q = follow(attention.inputs[0], node, &fusion.rope, &fusion.q_norm);
+  fusion.k = follow(input(k_append), k_append, &k_rope, &fusion.k_norm);
+  fusion.v = input(v_append);
+  if ((fusion.rope < 0) != (k_rope < 0)) return;
+  if (fusion.rope >= 0 && !SameRope(graph_, fusion.rope, k_rope)) return;
+  for (const graph::NodeId id : done) absorbed_[static_cast<size_t>(id)] = true;
+  attentions_.emplace(node, fusion);
+}
+
+void CardFusions::MatchResidual(graph::NodeId node) {
+  const graph::Node& linear = graph_.nodes[static_cast<size_t>(node)];
+  if (linear.outputs.size() != 1) return;
+  const graph::ValueId made = Source(linear.outputs[0]);
+  if (readers(made).size() != 1 || wanted(made)) return;
+  const graph::NodeId add = readers(made).front();
+  const graph::Node& sum = graph_.nodes[static_cast<size_t>(add)];
+  if (!IsA(sum, BL_OP_ADD)) return;
+  const bool first = Source(sum.inputs[0]) == made;
+  const graph::ValueId other = sum.inputs[first ? 1 : 0];
+  // Both operands the linear's own, or one that is made only after it.
+  if (Source(other) == made || graph_.value(Source(other)).producer > node) return;
+  absorbed_[static_cast<size_t>(add)] = true;
+  residuals_.emplace(node, add);
+}
+
+}  // namespace bloomery::exec

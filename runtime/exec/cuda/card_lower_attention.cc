@@ -1,0 +1,184 @@
+#include <bloomery/operators.h>
+
+#include <algorithm>
+
+#include "kernels-common/attention/cuda/append.h"
+#include "kernels-common/attention/cuda/prompt_attention.h"
+#include "kernels-common/attention/cuda/rows_attention.h"
+#include "kernels-common/rope/cuda/rope.h"
+#include "runtime/exec/cuda/card_lowering.h"
+#include "runtime/ops/attention.h"
+
+namespace bloomery::exec {
+
+namespace cuda = kernels::cuda;
+
+namespace {
+
+// The rope of a node as the fused launches take it; the table's place among the constants.
+struct RopePlan {
+  int32_t n_rot = 0;
+  uint64_t frequencies = 0;
+};
+
+}  // namespace
+
+void CardLowering::Rope(const graph::Node& node) {
+  const graph::Shape& shape = ShapeOf(node.inputs[0]);
+  const BufferId x = Of(node.inputs[0]);
+  const BufferId y = Make(node.outputs[0]);
+  const auto head_dim = static_cast<size_t>(shape.ne[0]);
+  const auto heads = static_cast<size_t>(shape.ne[1]);
+  const auto dims = static_cast<size_t>(node.attrs.I64("dims", shape.ne[0]));
+  const uint64_t table = Frequencies(node.attrs.F64("base"), node.attrs.F64("scale", 1.0), dims);
+  Emit({x, y}, [=](const CardBinder& b) {
+    kernels::RopeArgs args;
+    args.x = b.Floats(x);
+    args.x_stride = head_dim * heads;
+    args.y = b.Floats(y);
+    args.y_stride = head_dim * heads;
+    args.heads = heads;
+    args.head_dim = head_dim;
+    args.n_rot = dims;
+    args.frequencies = reinterpret_cast<const double*>(b.Constant(table));
+    return [args, rows = b.PassRows()](const cuda::Launch& launch) {
+      return cuda::Rope(launch, rows, args);
+    };
+  });
+}
+
+void CardLowering::Append(const graph::Node& node) {
+  const BufferId x = Of(node.inputs[0]);
+  const uint32_t plane = node.planes[0].plane;
+  const auto width = static_cast<size_t>(ShapeOf(node.inputs[0]).width());
+  Emit({x}, [=](const CardBinder& b) {
+    return [rows = b.PassRows(), values = b.Floats(x), width,
+            view = b.Plane(plane)](const cuda::Launch& launch) {
+      return cuda::Append(launch, rows, values, width, view);
+    };
+  });
+}
+
+void CardLowering::Attention(const graph::Node& node) {
+  const AttentionFusion* fusion = fusions_->attention(node_);
+  const graph::Shape& shape = ShapeOf(node.inputs[0]);
+  const BufferId out = Make(node.outputs[0]);
+  cuda::CardAttention args;
+  args.heads = static_cast<int32_t>(shape.ne[1]);
+  args.kv_heads = static_cast<int32_t>(node.attrs.I64("kv_heads"));
+  args.key_dim = static_cast<int32_t>(shape.ne[0]);
+  args.value_dim = static_cast<int32_t>(ShapeOf(node.outputs[0]).ne[0]);
+  args.q_stride = static_cast<size_t>(args.heads) * static_cast<size_t>(args.key_dim);
+  args.out_stride = static_cast<size_t>(args.heads) * static_cast<size_t>(args.value_dim);
+  args.scale = static_cast<float>(node.attrs.F64("scale"));
+  // For sizes: the planes' types and capacity, without their memory.
+  cuda::CardAttention sizes = args;
+  sizes.rows.rows = out_.rows;
+  const uint32_t k = node.planes[0].plane;
+  const uint32_t v = node.planes[1].plane;
+  for (const auto& [plane, view] : {std::pair{k, &sizes.keys}, std::pair{v, &sizes.values}}) {
+    const plugin::Plane& described = description_.planes[plane];
+    view->type = ops::KvTypeOf(described.type);
+    view->width = described.width;
+    view->row_bytes = kernels::KvRowBytes(view->type, described.width);
+    view->capacity = static_cast<size_t>(options_.slot_context);
+  }
+  if (!cuda::RowsAttentionFits(sizes)) {
+    Refuse("heads of " + std::to_string(args.key_dim) + " and " + std::to_string(args.value_dim) +
+           " values, or planes of these types, are not what the card's kernels take");
+  }
+  out_.workspace_bytes =
+      std::max<uint64_t>(out_.workspace_bytes, cuda::RowsAttentionWorkspaceBytes(sizes));
+  const auto bind = [=](const CardBinder& b) {
+    cuda::CardAttention bound = args;
+    bound.rows = b.PassRows();
+    bound.out = b.Floats(out);
+    bound.keys = b.Plane(k);
+    bound.values = b.Plane(v);
+    return bound;
+  };
+  if (!few_rows()) NoteBand(node.op->name);
+  if (fusion == nullptr) {
+    const BufferId q = Of(node.inputs[0]);
+    Emit({q, out}, [=, few = few_rows()](const CardBinder& b) {
+      cuda::CardAttention bound = bind(b);
+      bound.q = b.Floats(q);
+      return [bound, few, workspace = b.workspace()](const cuda::Launch& launch) {
+        return few ? cuda::RowsAttention(launch, bound, workspace)
+                   : cuda::PromptAttention(launch, bound);
+      };
+    });
+    return;
+  }
+  const BufferId q = Of(fusion->q);
+  const BufferId k_values = Of(fusion->k);
+  const BufferId v_values = Of(fusion->v);
+  RopePlan rope;
+  if (fusion->rope >= 0) {
+    const graph::Attrs& attrs = NodeAt(fusion->rope).attrs;
+    rope.n_rot = static_cast<int32_t>(attrs.I64("dims", args.key_dim));
+    rope.frequencies =
+        Frequencies(attrs.F64("base"), attrs.F64("scale", 1.0), static_cast<size_t>(rope.n_rot));
+  }
+  const auto norm_of = [&](graph::NodeId id) {
+    return id < 0 ? std::pair{int64_t{-1}, 0.0F}
+                  : std::pair{int64_t{NodeAt(id).weights[0]},
+                              static_cast<float>(NodeAt(id).attrs.F64("eps"))};
+  };
+  const auto [q_norm, q_eps] = norm_of(fusion->q_norm);
+  const auto [k_norm, k_eps] = norm_of(fusion->k_norm);
+  const auto bind_inputs = [=, q_norm = q_norm, q_eps = q_eps, k_norm = k_norm,
+                            k_eps = k_eps](const CardBinder& b) {
+    cuda::HeadInputs inputs;
+    inputs.k = b.Floats(k_values);
+    inputs.k_stride = static_cast<size_t>(args.kv_heads) * static_cast<size_t>(args.key_dim);
+    inputs.v = b.Floats(v_values);
+    inputs.v_stride = static_cast<size_t>(args.kv_heads) * static_cast<size_t>(args.value_dim);
+    if (q_norm >= 0) inputs.q_norm = b.WeightFloats(static_cast<uint32_t>(q_norm));
+    if (k_norm >= 0) inputs.k_norm = b.WeightFloats(static_cast<uint32_t>(k_norm));
+    inputs.q_eps = q_eps;
+    inputs.k_eps = k_eps;
+    inputs.n_rot = rope.n_rot;
+    if (rope.n_rot > 0) {
+      inputs.frequencies = reinterpret_cast<const double*>(b.Constant(rope.frequencies));
+    }
+    return inputs;
+  };
+  if (few_rows()) {
+    Emit({q, k_values, v_values, out}, [=](const CardBinder& b) {
+      cuda::CardAttention bound = bind(b);
+      bound.q = b.Floats(q);
+      return
+          [bound, inputs = bind_inputs(b), workspace = b.workspace()](const cuda::Launch& launch) {
+            return cuda::HeadAttentionRows(launch, bound, inputs, workspace);
+          };
+    });
+    return;
+  }
+  const BufferId turned =
+      buffers_.New(args.q_stride * sizeof(float) * static_cast<uint64_t>(out_.rows));
+  Emit({q, k_values, v_values, turned}, [=](const CardBinder& b) {
+    cuda::HeadAppendArgs append;
+    append.rows = b.PassRows();
+    append.inputs = bind_inputs(b);
+    append.q = b.Floats(q);
+    append.q_stride = args.q_stride;
+    append.q_out = b.Floats(turned);
+    append.q_out_stride = args.q_stride;
+    append.heads = args.heads;
+    append.kv_heads = args.kv_heads;
+    append.key_dim = args.key_dim;
+    append.value_dim = args.value_dim;
+    append.keys = b.Plane(k);
+    append.values = b.Plane(v);
+    return
+        [append](const cuda::Launch& launch) { return cuda::HeadNormRopeAppend(launch, append); };
+  });
+  Emit({turned, out}, [=](const CardBinder& b) {
+    cuda::CardAttention bound = bind(b);
+    bound.q = b.Floats(turned);
+    return [bound](const cuda::Launch& launch) { return cuda::PromptAttention(launch, bound); };
+  });
+}
+
+}  // namespace bloomery::exec

@@ -1,0 +1,266 @@
+#include <bloomery/operators.h>
+
+#include "kernels-common/linear/cuda/prompt_linear.h"
+#include "kernels-common/moe/cuda/prompt_experts.h"
+#include "kernels-common/moe/cuda/rows_experts.h"
+#include "runtime/exec/cuda/card_lowering.h"
+
+namespace bloomery::exec {
+
+namespace cuda = kernels::cuda;
+
+// The experts' first launch selects by the logits of the router itself, where nothing but these
+// experts reads what the router selects and both look at the same rows.
+graph::NodeId CardLowering::FusedRouter(const graph::Node& experts) const {
+  const graph::NodeId router = graph_.value(fusions_->Source(experts.inputs[1])).producer;
+  if (router < 0) return -1;
+  const graph::Node& node = NodeAt(router);
+  if (node.op->plugin_op != nullptr || node.op->name != BL_OP_ROUTER) return -1;
+  if (fusions_->Source(experts.inputs[2]) != node.outputs[1]) return -1;
+  if (fusions_->Source(node.inputs[0]) != fusions_->Source(experts.inputs[0])) return -1;
+  for (const size_t output : {0U, 1U}) {
+    if (fusions_->readers(node.outputs[output]).size() != 1) return -1;
+  }
+  return router;
+}
+
+void CardLowering::CheckBank(const plugin::Bank& bank) const {
+  const kernels::FormatTraits& gate = Format(bank.gate);
+  const kernels::FormatTraits& up = Format(bank.up);
+  if (gate.ggml_type != up.ggml_type) {
+    Refuse("weights '" + description_.weights[bank.gate].name + "' (" + gate.name + ") and '" +
+           description_.weights[bank.up].name + "' (" + up.name +
+           ") have different formats; the card's kernels take gate and up of one format");
+  }
+  for (const uint32_t weight : {bank.gate, bank.down}) {
+    const kernels::FormatTraits& format = Format(weight);
+    if (!cuda::HasPromptLinear(format.ggml_type)) {
+      Refuse("weight '" + description_.weights[weight].name + "' is " + format.name +
+             ", which the experts' kernels of the card do not take");
+    }
+  }
+}
+
+void CardLowering::Router(const graph::Node& node) {
+  const BufferId ids = Make(node.outputs[0]);
+  const BufferId weights = Make(node.outputs[1]);
+  const BufferId logits = Make(node.outputs[2]);
+  const graph::Shape& x = ShapeOf(node.inputs[0]);
+  RowsSideOutputs side;
+  if (few_rows()) {
+    for (const graph::NodeId reader : fusions_->readers(node.outputs[0])) {
+      const graph::Node& experts = NodeAt(reader);
+      if (experts.op->name != BL_OP_ROUTED_EXPERTS || FusedRouter(experts) != node_) continue;
+      // The rows that the experts read are made by the way.
+      const auto bank = static_cast<size_t>(experts.attrs.I64("bank"));
+      side.group = Format(description_.banks[bank].gate).activation_group;
+      const auto width = static_cast<size_t>(x.width());
+      if (side.group != 0) {
+        side.quantised = buffers_.New(kernels::QuantisedRowBytes(width, side.group) *
+                                      static_cast<uint64_t>(x.rows()));
+      } else if (InputOf(node.inputs[0]).norm >= 0) {
+        side.f32 = buffers_.New(width * sizeof(float) * static_cast<uint64_t>(x.rows()));
+      }
+      router_side_[node_] = side;
+      EmitMatrices(node.inputs[0], {{.weight = node.weights[0], .y = logits}}, side);
+      return;
+    }
+  }
+  EmitMatrices(node.inputs[0], {{.weight = node.weights[0], .y = logits}}, side);
+  kernels::RouterArgs args;
+  args.renormalise = node.attrs.Bool("renormalise", true);
+  args.weight_scale = static_cast<float>(node.attrs.F64("scale", 1.0));
+  args.experts = static_cast<size_t>(ShapeOf(node.outputs[2]).ne[0]);
+  args.top_k = static_cast<size_t>(node.attrs.I64("used"));
+  args.logits_stride = args.experts;
+  Emit({logits, ids, weights}, [=, domain = x.domain, rows = x.rows()](const CardBinder& b) {
+    cuda::RouteRowsArgs route;
+    route.router = args;
+    route.router.logits = b.Floats(logits);
+    route.router.ids = b.Ints(ids);
+    route.router.weights = b.Floats(weights);
+    route.rows = b.Bound(domain, rows);
+    route.failed_row = b.failed_row();
+    return [route](const cuda::Launch& launch) { return cuda::RouteRows(launch, route); };
+  });
+}
+
+void CardLowering::RoutedExperts(const graph::Node& node) {
+  CheckBank(description_.banks[static_cast<size_t>(node.attrs.I64("bank"))]);
+  const graph::NodeId router = few_rows() ? FusedRouter(node) : -1;
+  if (router >= 0) {
+    FewRowsExperts(node, router);
+  } else {
+    PromptExperts(node);
+  }
+}
+
+void CardLowering::FewRowsExperts(const graph::Node& node, graph::NodeId router) {
+  const plugin::Bank& bank = description_.banks[static_cast<size_t>(node.attrs.I64("bank"))];
+  const graph::Node& route = NodeAt(router);
+  const graph::Shape& x_shape = ShapeOf(node.inputs[0]);
+  const RowsSideOutputs side = router_side_.at(router);
+  const BufferId x = side.quantised >= 0 ? side.quantised
+                     : side.f32 >= 0     ? side.f32
+                                         : Of(node.inputs[0]);
+  const BufferId ids = Of(node.inputs[1]);
+  const BufferId weights = Of(node.inputs[2]);
+  const BufferId logits = Of(route.outputs[2]);
+  const BufferId residual = Of(node.inputs[3]);
+  const BufferId out = Make(node.outputs[0]);
+  const auto rows = static_cast<int32_t>(x_shape.rows());
+  const size_t ff = bank.ff;
+  const size_t width = bank.width;
+  const auto used = static_cast<int32_t>(bank.used);
+  const auto experts = static_cast<int32_t>(bank.experts);
+  const BufferId h = buffers_.New(static_cast<uint64_t>(rows) * bank.used * ff * sizeof(float));
+  const bool renormalise = route.attrs.Bool("renormalise", true);
+  const auto scale = static_cast<float>(route.attrs.F64("scale", 1.0));
+  const bl_domain_kind domain = x_shape.domain;
+  Emit({logits, ids, weights, x, h}, [=](const CardBinder& b) {
+    cuda::ExpertGateUpRowsArgs args;
+    args.rows = rows;
+    args.live = b.Live(domain);
+    args.logits = b.Floats(logits);
+    args.logits_stride = static_cast<size_t>(experts);
+    args.experts = experts;
+    args.top_k = used;
+    args.renormalise = renormalise;
+    args.weight_scale = scale;
+    args.ids = b.Ints(ids);
+    args.weights = b.Floats(weights);
+    args.failed_row = b.failed_row();
+    if (side.quantised >= 0) {
+      args.quantised = kernels::MakeQuantisedRows(b.Bytes(x), width, side.group);
+    } else {
+      args.x = b.Floats(x);
+      args.x_stride = width;
+    }
+    args.gate = b.Matrix(bank.gate);
+    args.up = b.Matrix(bank.up);
+    args.h = b.Floats(h);
+    args.h_stride = ff;
+    return [args](const cuda::Launch& launch) { return cuda::ExpertGateUpRows(launch, args); };
+  });
+  Emit({ids, weights, h, residual, out}, [=](const CardBinder& b) {
+    cuda::ExpertDownRowsArgs args;
+    args.rows = rows;
+    args.live = b.Live(domain);
+    args.experts = experts;
+    args.top_k = used;
+    args.ids = b.Ints(ids);
+    args.weights = b.Floats(weights);
+    args.h = b.Floats(h);
+    args.h_stride = ff;
+    args.down = b.Matrix(bank.down);
+    args.residual = b.Floats(residual);
+    args.residual_stride = width;
+    args.out = b.Floats(out);
+    args.out_stride = width;
+    args.failed_row = b.failed_row();
+    return [args](const cuda::Launch& launch) { return cuda::ExpertDownRows(launch, args); };
+  });
+}
+
+void CardLowering::PromptExperts(const graph::Node& node) {
+  const plugin::Bank& bank = description_.banks[static_cast<size_t>(node.attrs.I64("bank"))];
+  const graph::Shape& x_shape = ShapeOf(node.inputs[0]);
+  const bl_domain_kind domain = x_shape.domain;
+  const auto rows = static_cast<int32_t>(x_shape.rows());
+  const auto used = static_cast<int32_t>(bank.used);
+  const auto experts = static_cast<int32_t>(bank.experts);
+  const size_t ff = bank.ff;
+  const size_t width = bank.width;
+  const auto picks = static_cast<uint64_t>(rows) * bank.used;
+  const BufferId x = Of(node.inputs[0]);
+  const BufferId ids = Of(node.inputs[1]);
+  const BufferId weights = Of(node.inputs[2]);
+  const BufferId residual = Of(node.inputs[3]);
+  const BufferId out = Make(node.outputs[0]);
+
+  const int32_t tiles_max = cuda::PickTilesMax(rows, used, experts);
+  const BufferId offsets = buffers_.New((static_cast<uint64_t>(experts) + 2) * sizeof(int32_t));
+  const BufferId places = buffers_.New(2 * picks * sizeof(int32_t));
+  const BufferId tiles = buffers_.New(static_cast<uint64_t>(tiles_max) * sizeof(cuda::ExpertTile));
+  const auto groups = [=](const CardBinder& b) {
+    cuda::PickGroups bound;
+    bound.offsets = b.Ints(offsets);
+    bound.tile_count = bound.offsets + experts + 1;
+    bound.place_rows = b.Ints(places);
+    bound.pair_places = bound.place_rows + picks;
+    bound.tiles = reinterpret_cast<cuda::ExpertTile*>(b.Bytes(tiles));
+    return bound;
+  };
+  Emit({ids, offsets, places, tiles}, [=](const CardBinder& b) {
+    cuda::GroupPicksArgs args;
+    args.ids = b.Ints(ids);
+    args.top_k = used;
+    args.experts = experts;
+    args.rows = b.Bound(domain, rows);
+    args.groups = groups(b);
+    return [args](const cuda::Launch& launch) { return cuda::GroupPicks(launch, args); };
+  });
+
+  const size_t in_group = Format(bank.gate).activation_group;
+  const PromptInput input = PromptInputOf(x, width, domain, rows, 1, std::span(&in_group, 1));
+  const BufferId h = buffers_.New(picks * ff * sizeof(float));
+  std::vector<BufferId> uses = {offsets, places, tiles, h};
+  input.AddTo(&uses);
+  const auto rows_in = [](const CardBinder& b, const PromptInput& from, size_t group) {
+    cuda::PromptRows bound;
+    if (group == 0) {
+      bound.x = b.Floats(from.x);
+      bound.x_stride = from.width;
+    } else {
+      bound.quantised = from.Quantised(b, group);
+    }
+    return bound;
+  };
+  Emit(uses, [=](const CardBinder& b) {
+    cuda::PromptGateUpArgs args;
+    args.gate = b.Matrix(bank.gate);
+    args.up = b.Matrix(bank.up);
+    args.input = rows_in(b, input, in_group);
+    args.groups = groups(b);
+    args.tiles_max = tiles_max;
+    args.h = b.Floats(h);
+    args.h_stride = ff;
+    return [args](const cuda::Launch& launch) { return cuda::PromptGateUp(launch, args); };
+  });
+
+  const size_t inner_group = Format(bank.down).activation_group;
+  const PromptInput inner = PromptInputOf(h, ff, domain, rows, used, std::span(&inner_group, 1));
+  const BufferId y = buffers_.New(picks * width * sizeof(float));
+  uses = {offsets, places, tiles, y};
+  inner.AddTo(&uses);
+  Emit(uses, [=](const CardBinder& b) {
+    cuda::PromptDownArgs args;
+    args.down = b.Matrix(bank.down);
+    args.input = rows_in(b, inner, inner_group);
+    args.groups = groups(b);
+    args.tiles_max = tiles_max;
+    args.y = b.Floats(y);
+    args.y_stride = width;
+    return [args](const cuda::Launch& launch) { return cuda::PromptDown(launch, args); };
+  });
+  if (in_group == 0 || inner_group == 0) NoteBand(node.op->name);
+
+  Emit({places, y, weights, residual, out}, [=](const CardBinder& b) {
+    cuda::PickSumRowsArgs args;
+    args.sum.y = b.Floats(y);
+    args.sum.y_stride = width;
+    args.sum.pair_places = groups(b).pair_places;
+    args.sum.weights = b.Floats(weights);
+    args.sum.top_k = static_cast<size_t>(used);
+    args.sum.dim = width;
+    args.sum.residual = b.Floats(residual);
+    args.sum.residual_stride = width;
+    args.sum.out = b.Floats(out);
+    args.sum.out_stride = width;
+    args.rows = b.Bound(domain, rows);
+    args.failed_row = b.failed_row();
+    return [args](const cuda::Launch& launch) { return cuda::PickSumRows(launch, args); };
+  });
+}
+
+}  // namespace bloomery::exec

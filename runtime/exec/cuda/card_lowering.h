@@ -1,0 +1,130 @@
+// Inside lowering for a card: the state of one run over a graph. Each operator has a member that
+// emits its launches (card_lower.cc; linears in card_lower_linear.cc, routed experts in
+// card_lower_moe.cc, attention in card_lower_attention.cc).
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "kernels-common/quant/quant.h"
+#include "runtime/exec/cuda/card_fusions.h"
+#include "runtime/exec/cuda/card_lower.h"
+
+namespace bloomery::exec {
+
+class CardLowering {
+ public:
+  CardLowering(const graph::Graph& graph, const plugin::Description& description,
+               const CardLowerOptions& options);
+
+  CardLoweredGraph Run();
+
+ private:
+  using Emitter = void (CardLowering::*)(const graph::Node&);
+  static Emitter FindEmitter(std::string_view op);
+
+  // What a launch of few rows reads: rows of `x`, chosen by the logit map where `selected`, normed
+  // where `norm` is a node.
+  struct FewRowsInput {
+    BufferId x = -1;
+    graph::NodeId norm = -1;
+    bool selected = false;
+  };
+  // What a prompt launch reads, in the encodings that some matrix wants.
+  struct PromptInput {
+    BufferId x = -1;
+    BufferId group_256 = -1;
+    BufferId group_32 = -1;
+    std::size_t width = 0;
+    kernels::QuantisedRows Quantised(const CardBinder& binder, size_t group) const;
+    void AddTo(std::vector<BufferId>* uses) const;
+  };
+  struct MatrixPlan {
+    uint32_t weight = 0;
+    int64_t bias = -1;  // weight index, or -1
+    BufferId y = -1;
+    BufferId residual = -1;  // or -1
+  };
+
+  void LowerNode(graph::NodeId id);
+  void Embed(const graph::Node& node);
+  void RmsNorm(const graph::Node& node);
+  void Add(const graph::Node& node) { EmitPair(node, false); }
+  void Mul(const graph::Node& node) { EmitPair(node, true); }
+  void Linear(const graph::Node& node);
+  void Head(const graph::Node& node);
+  void Rope(const graph::Node& node);
+  void Append(const graph::Node& node);
+  void Attention(const graph::Node& node);
+  void Router(const graph::Node& node);
+  void RoutedExperts(const graph::Node& node);
+  void SelectRows(const graph::Node& node);
+  void EmitPair(const graph::Node& node, bool product);
+
+  // Few rows: norms and selections that their readers do themselves.
+  void FindLazy();
+  bool LazyNorm(const graph::Node& node) const;
+  FewRowsInput InputOf(graph::ValueId value);
+  // The router whose selection the experts' first launch makes, for a pass of few rows; or -1.
+  graph::NodeId FusedRouter(const graph::Node& experts) const;
+
+  // Quantised rows of `x`, made by a launch where no step has made them.
+  BufferId Encoded(BufferId x, size_t width, size_t group, bl_domain_kind domain, int64_t rows,
+                   int32_t each);
+  PromptInput PromptInputOf(BufferId x, size_t width, bl_domain_kind domain, int64_t rows,
+                            int32_t each, std::span<const size_t> groups);
+  // Groups of activations that the readers of a value want; 0: f32.
+  std::vector<size_t> GroupsWanted(graph::ValueId value) const;
+
+  struct RowsSideOutputs {
+    BufferId quantised = -1;
+    size_t group = 0;
+    BufferId f32 = -1;
+  };
+  void EmitMatrices(graph::ValueId x, const std::vector<MatrixPlan>& matrices,
+                    const RowsSideOutputs& side);
+  void EmitFewRows(graph::ValueId x, const std::vector<MatrixPlan>& matrices,
+                   const RowsSideOutputs& side);
+  void EmitPrompt(graph::ValueId x, const std::vector<MatrixPlan>& matrices);
+  void EmitFloatMatrix(graph::ValueId x, const MatrixPlan& matrix);
+  void EmitTopLogits(BufferId logits, int64_t vocabulary);
+
+  void FewRowsExperts(const graph::Node& node, graph::NodeId router);
+  void PromptExperts(const graph::Node& node);
+  void CheckBank(const plugin::Bank& bank) const;
+
+  bool few_rows() const;
+  // The format a weight has on the card.
+  const kernels::FormatTraits& Format(uint32_t weight) const;
+  const graph::Node& NodeAt(graph::NodeId id) const {
+    return graph_.nodes[static_cast<size_t>(id)];
+  }
+  const graph::Shape& ShapeOf(graph::ValueId value) const { return graph_.value(value).shape; }
+  BufferId Of(graph::ValueId value) { return buffers_.Of(graph_, fusions_->Source(value)); }
+  BufferId Make(graph::ValueId value) { return buffers_.Make(graph_, value); }
+  void Emit(const std::vector<BufferId>& uses, CardLaunchMaker make);
+  void NoteBand(std::string_view op);
+  uint64_t Frequencies(double base, double scale, size_t dims);
+  [[noreturn]] void Refuse(const std::string& text) const;
+
+  const graph::Graph& graph_;
+  const plugin::Description& description_;
+  const CardLowerOptions& options_;
+  CardLoweredGraph out_;
+  ProgramBuffers buffers_;
+  std::vector<bool> live_;
+  std::vector<graph::ValueId> wanted_;
+  std::optional<CardFusions> fusions_;
+  std::vector<bool> lazy_;                                   // by node
+  graph::NodeId node_ = 0;                                   // being lowered
+  std::map<std::pair<BufferId, size_t>, BufferId> encoded_;  // (buffer, group) → its codes
+  std::map<graph::NodeId, RowsSideOutputs> router_side_;     // what a router's launch left
+  std::map<std::tuple<double, double, size_t>, uint64_t> frequencies_;
+};
+
+}  // namespace bloomery::exec

@@ -1,0 +1,35 @@
+// The append planes of a seat's slots on a card, and the length of every slot. Rows of a slot lie
+// together. Cutting back is bookkeeping of lengths. Used by the passes' thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels-common/attention/cuda/card_attention.h"
+#include "runtime/exec/cuda/card.h"
+#include "runtime/memory/planes.h"
+
+namespace bloomery::exec {
+
+class CardPlanes {
+ public:
+  // Bytes of one plane for all slots; throws as memory::PlaneRowBytes does.
+  static uint64_t Bytes(const memory::PlaneSpec& plane, int32_t slots, int32_t slot_rows);
+
+  CardPlanes(std::vector<memory::PlaneSpec> planes, int32_t slots, int32_t slot_rows);
+
+  // Final for the life of this object.
+  const kernels::cuda::CardPlane& View(size_t plane) const { return views_[plane]; }
+
+  int32_t Length(int32_t slot) const { return lengths_[static_cast<size_t>(slot)]; }
+  void SetLength(int32_t slot, int32_t length) { lengths_[static_cast<size_t>(slot)] = length; }
+  // Enqueues: `to` holds the first `length` rows of `from`, in every plane.
+  void Copy(int32_t from, int32_t to, int32_t length, cudaStream_t stream);
+
+ private:
+  std::vector<int32_t> lengths_;
+  CardBuffer memory_;
+  std::vector<kernels::cuda::CardPlane> views_;
+};
+
+}  // namespace bloomery::exec

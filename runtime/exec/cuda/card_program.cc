@@ -1,0 +1,56 @@
+#include "runtime/exec/cuda/card_program.h"
+
+namespace bloomery::exec {
+
+kernels::cuda::PassRowsView CardBinder::PassRows() const {
+  const CardRows& rows = memory_.rows;
+  kernels::cuda::PassRowsView view;
+  view.live = rows.word(CardRows::kLive);
+  view.slot = rows.array(CardRows::kSlot);
+  view.index = rows.array(CardRows::kIndex);
+  view.position = rows.array(CardRows::kIndex);  // text rows only: a position is an index
+  view.rows = rows.rows;
+  return view;
+}
+
+const int32_t* CardBinder::Live(bl_domain_kind domain) const {
+  return memory_.rows.word(domain == BL_DOMAIN_LOGIT_ROWS ? CardRows::kLiveLogits
+                                                          : CardRows::kLive);
+}
+
+std::byte* CardBinder::Bytes(BufferId buffer) const {
+  const Buffer& home = buffers_[static_cast<size_t>(buffer)];
+  switch (home.home) {
+    case BufferHome::kRowField: {
+      const CardRows& rows = memory_.rows;
+      const CardRows::Array array = home.field == BL_FIELD_TOKEN  ? CardRows::kToken
+                                    : home.field == BL_FIELD_SLOT ? CardRows::kSlot
+                                                                  : CardRows::kIndex;
+      return reinterpret_cast<std::byte*>(rows.array(array));
+    }
+    case BufferHome::kLogits:
+      return reinterpret_cast<std::byte*>(memory_.logits);
+    default:
+      return memory_.arena + home.offset;
+  }
+}
+
+CardProgram::CardProgram(CardLoweredGraph lowered, const CardMemory& memory)
+    : rows_(lowered.rows), inputs_(memory.rows) {
+  const CardBinder binder(memory, lowered.buffers);
+  for (const CardLoweredGraph::Pending& pending : lowered.launches) {
+    steps_.push_back({pending.op, pending.layer, pending.make(binder)});
+  }
+  for (const CardExport& exported : lowered.exports) {
+    exports_.push_back({exported.name, exported.shape, binder.Bytes(exported.buffer)});
+  }
+}
+
+const CardProgram::Exported* CardProgram::Find(std::string_view name) const {
+  for (const Exported& value : exports_) {
+    if (value.name == name) return &value;
+  }
+  return nullptr;
+}
+
+}  // namespace bloomery::exec

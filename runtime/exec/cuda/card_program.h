@@ -1,0 +1,157 @@
+// A program on a card: a seat's graph lowered to launches for one row count. Like program.h, made
+// in two phases: lowering decides launches and the places of buffers without touching the card;
+// the constructor then puts addresses in. The launches enqueue in order on one stream; a CardSeat
+// captures them once into a graph. Pointers and grids are final: what differs from pass to pass
+// (ids, slots, lengths, counts) is read on the card from the arrays of CardRows.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels-common/cuda/launch.h"
+#include "kernels-common/cuda/pass_rows.h"
+#include "kernels-common/cuda/rows.h"
+#include "kernels-common/linear/cuda/top_logits.h"
+#include "runtime/exec/cuda/card_planes.h"
+#include "runtime/exec/cuda/card_weights.h"
+#include "runtime/exec/lower/buffers.h"
+#include "runtime/graph/graph.h"
+#include "runtime/plugin/description.h"
+
+namespace bloomery::exec {
+
+// What a pass and the host tell each other, in device memory and in its pinned twin: words, four
+// arrays of `rows` words, then the best logits of the first `top_rows` logit rows. One copy brings
+// words and arrays before the first launch, one takes everything back after the last.
+struct CardRows {
+  // Failed*: the lowest row that failed, of the pass or of the logit rows; INT32_MAX: none.
+  enum Word { kFailedRow, kFailedLogits, kLive, kLiveLogits, kLiveTop, kWords = 8 };
+  enum Array { kToken, kSlot, kIndex, kLogitMap, kArrays };
+
+  int32_t* base = nullptr;
+  int32_t rows = 0;      // the program's
+  int32_t top_rows = 0;  // at most rows
+
+  int32_t* word(Word word) const { return base + word; }
+  int32_t* array(Array array) const { return base + kWords + array * rows; }
+  // [top_rows][kTopLogits], best first.
+  int32_t* top_ids() const { return array(kArrays); }
+  float* top_values() const {
+    return reinterpret_cast<float*>(top_ids() + top_rows * kernels::cuda::kTopLogits);
+  }
+  uint64_t BytesIn() const {
+    return (kWords + uint64_t{kArrays} * static_cast<uint64_t>(rows)) * sizeof(int32_t);
+  }
+  uint64_t Bytes() const {
+    return BytesIn() + static_cast<uint64_t>(top_rows) * kernels::cuda::kTopLogits * 8;
+  }
+};
+
+// The addresses of a loaded seat. All outlive the programs bound to them.
+struct CardMemory {
+  const CardWeights* weights = nullptr;
+  const CardPlanes* planes = nullptr;
+  std::byte* arena = nullptr;
+  std::byte* workspace = nullptr;  // zero at first; launches leave it as they found it
+  std::byte* constants = nullptr;  // the program's
+  float* logits = nullptr;
+  CardRows rows;
+};
+
+// What a launch's maker asks for its pointers.
+class CardBinder {
+ public:
+  CardBinder(const CardMemory& memory, const std::vector<Buffer>& buffers)
+      : memory_(memory), buffers_(buffers) {}
+
+  const CardRows& rows() const { return memory_.rows; }
+  kernels::cuda::PassRowsView PassRows() const;
+  const int32_t* Live(bl_domain_kind domain) const;
+  // Up to `max` rows of a domain, `each` things a row.
+  kernels::cuda::RowBound Bound(bl_domain_kind domain, int64_t max, int32_t each = 1) const {
+    return {static_cast<int32_t>(max), Live(domain), each};
+  }
+  int32_t* failed_row() const { return memory_.rows.word(CardRows::kFailedRow); }
+
+  std::byte* Bytes(BufferId buffer) const;
+  float* Floats(BufferId buffer) const { return reinterpret_cast<float*>(Bytes(buffer)); }
+  int32_t* Ints(BufferId buffer) const { return reinterpret_cast<int32_t*>(Bytes(buffer)); }
+
+  kernels::cuda::CardWeight Matrix(uint32_t weight) const {
+    return memory_.weights->Matrix(weight);
+  }
+  const std::byte* WeightData(uint32_t weight) const { return memory_.weights->Data(weight); }
+  const float* WeightFloats(uint32_t weight) const {
+    return reinterpret_cast<const float*>(WeightData(weight));
+  }
+  const kernels::cuda::CardPlane& Plane(uint32_t plane) const {
+    return memory_.planes->View(plane);
+  }
+  std::byte* workspace() const { return memory_.workspace; }
+  const std::byte* Constant(uint64_t offset) const { return memory_.constants + offset; }
+
+ private:
+  const CardMemory& memory_;
+  const std::vector<Buffer>& buffers_;
+};
+
+using CardLaunch = std::function<cudaError_t(const kernels::cuda::Launch&)>;
+using CardLaunchMaker = std::function<CardLaunch(const CardBinder&)>;
+
+struct CardExport {
+  std::string name;
+  BufferId buffer = 0;
+  graph::Shape shape;
+};
+
+// A graph after the first phase.
+struct CardLoweredGraph {
+  struct Pending {
+    std::string_view op;  // of the graph's operator set, which outlives the program
+    int32_t layer = -1;
+    CardLaunchMaker make;
+  };
+
+  int32_t rows = 0;
+  std::vector<Pending> launches;
+  std::vector<Buffer> buffers;
+  std::vector<CardExport> exports;
+  std::set<std::string> inexact;  // "attention/1 (band)"
+  uint64_t arena_bytes = 0;
+  uint64_t workspace_bytes = 0;
+  std::vector<std::byte> constants;  // copied to the card before the first pass
+};
+
+struct CardStep {
+  std::string_view op;
+  int32_t layer = -1;
+  CardLaunch launch;
+};
+
+class CardProgram {
+ public:
+  CardProgram(CardLoweredGraph lowered, const CardMemory& memory);
+
+  struct Exported {
+    std::string name;
+    graph::Shape shape;
+    const std::byte* data = nullptr;  // on the card
+  };
+
+  int32_t rows() const { return rows_; }
+  const CardRows& inputs() const { return inputs_; }
+  const std::vector<CardStep>& steps() const { return steps_; }
+  const Exported* Find(std::string_view name) const;
+
+ private:
+  int32_t rows_;
+  CardRows inputs_;
+  std::vector<CardStep> steps_;
+  std::vector<Exported> exports_;
+};
+
+}  // namespace bloomery::exec

@@ -1,0 +1,436 @@
+#include "runtime/exec/cuda/card_seat.h"
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+
+#include "kernels-common/attention/cuda/rows_attention.h"
+#include "kernels-common/cuda/read_rate.h"
+#include "kernels-common/linear/cuda/prompt_linear.h"
+#include "kernels-common/linear/cuda/router.h"
+#include "kernels-common/linear/cuda/rows_linear.h"
+#include "kernels-common/linear/cuda/top_logits.h"
+#include "kernels-common/moe/cuda/prompt_experts.h"
+#include "kernels-common/moe/cuda/rows_experts.h"
+#include "runtime/base/error.h"
+#include "runtime/base/limits.h"
+#include "runtime/base/log.h"
+#include "runtime/exec/card_loading.h"
+#include "runtime/exec/cuda/card_lower.h"
+
+namespace bloomery::exec {
+
+namespace cuda = kernels::cuda;
+
+namespace {
+
+// What the driver takes beside what is allocated: code, graphs, the queues of streams.
+constexpr uint64_t kReserveBytes = uint64_t{384} << 20;
+static_assert(cuda::kTopLogits == limits::kBestLogits);
+constexpr uint64_t kPart = 256;  // alignment of the parts of one allocation
+
+uint64_t Aligned(uint64_t bytes) { return (bytes + kPart - 1) / kPart * kPart; }
+
+struct Preparation {
+  const char* topic;
+  cudaError_t (*prepare)();
+};
+
+void PrepareKernels() {
+  static constexpr std::array<Preparation, 7> kPreparations = {{
+      {"attention", &cuda::PrepareAttention},
+      {"prompt linear", &cuda::PreparePromptLinear},
+      {"router", &cuda::PrepareRouterLinear},
+      {"linear", &cuda::PrepareRowsLinear},
+      {"best logits", &cuda::PrepareTopLogits},
+      {"grouping of picks", &cuda::PreparePromptExperts},
+      {"experts", &cuda::PrepareRowsExperts},
+  }};
+  for (const Preparation& each : kPreparations) {
+    CheckCuda(each.prepare(), std::string("preparing the kernels of ") + each.topic);
+  }
+}
+
+// Rows of a pass whose logits may be wanted: of every row up to this many.
+int32_t LogitRows(int32_t rows) { return std::min(rows, limits::kCardLogitRowsMax); }
+
+}  // namespace
+
+CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
+                   const SeatOptions& options, const CardInfo& card)
+    : Seat(source, options),
+      card_(card),
+      name_(card.name),
+      plan_(options.card_budget,
+            memory::HostLimit{card.free_bytes - std::min(card.free_bytes, kReserveBytes),
+                              card.Id() + " free but a reserve for the driver"},
+            memory::PlanOf::kCard) {
+  limits_.logit_rows_max = LogitRows(limits_.rows_max);
+  launch_ = {.stream = stream_.get(),
+             .multiprocessors = card.multiprocessors,
+             .dependent = card.compute_capability >= 90};
+  PrepareKernels();
+  CardWeightLayout layout(model, description_);
+  for (const std::string& weight : layout.decoded()) {
+    LOG(WARNING) << "no kernels of the card for its own format: " << weight;
+  }
+  std::vector<CardLoweredGraph> lowered;
+  for (const int32_t rows : RowBuckets(limits_.rows_max)) {
+    const graph::Graph graph = BuildGraph(source, rows, LogitRows(rows), BL_DEVICE_CUDA);
+    CardLowerOptions lower{.rows = rows,
+                           .top_rows = std::min(rows, limits_.slots),
+                           .weights = &layout,
+                           .slot_context = limits_.slot_context,
+                           .wanted = {"logits"}};
+    lower.wanted.insert(lower.wanted.end(), options.observe.begin(), options.observe.end());
+    lowered.push_back(LowerForCard(graph, description_, lower));
+  }
+  for (const CardLoweredGraph& each : lowered) {
+    inexact_.insert(each.inexact.begin(), each.inexact.end());
+  }
+  Plan(layout, lowered, options);
+  plan_.Check();
+
+  uint64_t arena_bytes = 0;
+  uint64_t workspace_bytes = 0;
+  uint64_t constant_bytes = 0;
+  for (const CardLoweredGraph& each : lowered) {
+    arena_bytes = std::max(arena_bytes, each.arena_bytes);
+    workspace_bytes = std::max(workspace_bytes, each.workspace_bytes);
+    constant_bytes += Aligned(each.constants.size());
+  }
+  CardRows largest{.rows = limits_.rows_max, .top_rows = limits_.slots};
+  cuda::Launch loading = launch_;
+  loading.dependent = false;
+  weights_ = std::make_unique<CardWeights>(model, description_, std::move(layout), loading,
+                                           options.progress);
+  planes_ =
+      std::make_unique<CardPlanes>(PlanesOf(description_), limits_.slots, limits_.slot_context);
+  arena_ = CardBuffer(arena_bytes, "the buffers of a pass");
+  const uint64_t row_bytes = static_cast<uint64_t>(limits_.vocabulary) * sizeof(float);
+  logits_ = CardBuffer(static_cast<uint64_t>(limits_.logit_rows_max) * row_bytes, "logits");
+  small_ = CardBuffer(Aligned(workspace_bytes) + constant_bytes + Aligned(largest.Bytes()),
+                      "workspace, constants and the rows' words");
+  words_in_ = PinnedBuffer(largest.Bytes(), "the rows of a pass");
+  words_out_ = PinnedBuffer(largest.Bytes(), "what comes back from a pass");
+  host_logits_ = PinnedBuffer(
+      static_cast<uint64_t>(std::min(limits_.logit_rows_max, limits_.slots)) * row_bytes,
+      "rows of logits");
+  CheckCuda(cudaMemsetAsync(small_.data(), 0, small_.size(), stream_.get()), "clearing workspace");
+
+  std::byte* constants = small_.data() + Aligned(workspace_bytes);
+  std::byte* words = constants + constant_bytes;
+  ready_.reserve(lowered.size());
+  for (CardLoweredGraph& each : lowered) {
+    if (!each.constants.empty()) {
+      CheckCuda(cudaMemcpyAsync(constants, each.constants.data(), each.constants.size(),
+                                cudaMemcpyHostToDevice, stream_.get()),
+                "copying constants to the card");
+      CheckCuda(cudaStreamSynchronize(stream_.get()), "copying constants to the card");
+    }
+    const CardMemory memory = {.weights = weights_.get(),
+                               .planes = planes_.get(),
+                               .arena = arena_.data(),
+                               .workspace = small_.data(),
+                               .constants = constants,
+                               .logits = reinterpret_cast<float*>(logits_.data()),
+                               .rows = {.base = reinterpret_cast<int32_t*>(words),
+                                        .rows = each.rows,
+                                        .top_rows = std::min(each.rows, limits_.slots)}};
+    constants += Aligned(each.constants.size());
+    CardProgram program(std::move(each), memory);
+    CardGraph graph = Capture(program);
+    ready_.push_back({std::move(program), std::move(graph)});
+  }
+  fetched_.resize(static_cast<size_t>(limits_.logit_rows_max));
+  observed_.resize(options.observe.size() + 1);
+  best_.reserve(static_cast<size_t>(cuda::kTopLogits));
+}
+
+CardSeat::~CardSeat() { cudaStreamSynchronize(stream_.get()); }
+
+void CardSeat::Plan(const CardWeightLayout& weights, std::span<const CardLoweredGraph> lowered,
+                    const SeatOptions& /*options*/) {
+  plan_.Add("weights", CardBuffer::Granules(weights.bytes()));
+  uint64_t beside = 0;
+  const auto add = [&](const std::string& name, uint64_t bytes) {
+    plan_.Add(name, bytes);
+    beside += bytes;
+  };
+  const std::vector<memory::PlaneSpec> planes = PlanesOf(description_);
+  for (const bl_plane_class plane_class : PlaneClasses()) {
+    uint64_t bytes = 0;
+    for (const memory::PlaneSpec& plane : planes) {
+      if (plane.plane_class != plane_class) continue;
+      bytes += CardPlanes::Bytes(plane, limits_.slots, limits_.slot_context);
+    }
+    if (bytes > 0) add(PlaneTermName(plane_class), bytes);
+  }
+  uint64_t arena = 0;
+  uint64_t workspace = 0;
+  for (const CardLoweredGraph& each : lowered) {
+    arena = std::max(arena, each.arena_bytes);
+    workspace = std::max(workspace, each.workspace_bytes);
+  }
+  add("pass buffers", CardBuffer::Granules(arena));
+  add("logits", CardBuffer::Granules(static_cast<uint64_t>(limits_.logit_rows_max) *
+                                     static_cast<uint64_t>(limits_.vocabulary) * sizeof(float)));
+  add("workspace", CardBuffer::Granules(workspace) + CardBuffer::kGranule);
+  // While weights load, the largest matrix lies beside them; the rest comes after it is gone.
+  const uint64_t staging = CardBuffer::Granules(weights.staging_bytes());
+  if (staging > beside) plan_.Add("loading", staging - beside);
+}
+
+CardGraph CardSeat::Capture(const CardProgram& program) const {
+  CheckCuda(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal),
+            "capturing a pass");
+  cudaGraph_t captured = nullptr;
+  try {
+    Enqueue(program);
+  } catch (...) {
+    cudaStreamEndCapture(stream_.get(), &captured);
+    if (captured != nullptr) cudaGraphDestroy(captured);
+    throw;
+  }
+  CheckCuda(cudaStreamEndCapture(stream_.get(), &captured), "capturing a pass");
+  return CardGraph(captured);
+}
+
+void CardSeat::EnqueueIn(const CardProgram& program) const {
+  CheckCuda(cudaMemcpyAsync(program.inputs().base, words_in_.data(), program.inputs().BytesIn(),
+                            cudaMemcpyHostToDevice, stream_.get()),
+            "copying the rows of a pass to the card");
+}
+
+void CardSeat::EnqueueOut(const CardProgram& program) const {
+  CheckCuda(cudaMemcpyAsync(words_out_.data(), program.inputs().base, program.inputs().Bytes(),
+                            cudaMemcpyDeviceToHost, stream_.get()),
+            "copying the results of a pass from the card");
+}
+
+void CardSeat::Enqueue(const CardProgram& program) const {
+  EnqueueIn(program);
+  for (const CardStep& step : program.steps()) {
+    CheckCuda(step.launch(launch_),
+              "operator " + std::string(step.op) + ", layer " + std::to_string(step.layer));
+  }
+  EnqueueOut(program);
+}
+
+const CardSeat::Ready& CardSeat::ReadyFor(size_t rows) const {
+  for (const Ready& ready : ready_) {
+    if (static_cast<size_t>(ready.program.rows()) >= rows) return ready;
+  }
+  return ready_.back();
+}
+
+void CardSeat::WriteInputs(const CardProgram& program, std::span<const PassRow> rows) {
+  CardRows in = program.inputs();
+  in.base = reinterpret_cast<int32_t*>(words_in_.data());
+  int32_t logits = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const PassRow& row = rows[i];
+    in.array(CardRows::kToken)[i] = row.token;
+    in.array(CardRows::kSlot)[i] = row.slot;
+    in.array(CardRows::kIndex)[i] = row.index;
+    if (row.logits) in.array(CardRows::kLogitMap)[logits++] = static_cast<int32_t>(i);
+  }
+  *in.word(CardRows::kFailedRow) = INT32_MAX;
+  *in.word(CardRows::kFailedLogits) = INT32_MAX;
+  *in.word(CardRows::kLive) = static_cast<int32_t>(rows.size());
+  *in.word(CardRows::kLiveLogits) = logits;
+  *in.word(CardRows::kLiveTop) = std::min(logits, in.top_rows);
+  last_logits_ = logits;
+}
+
+void CardSeat::Run(std::span<const PassRow> rows) {
+  CheckRows(rows);
+  const auto wanted = std::ranges::count_if(rows, [](const PassRow& row) { return row.logits; });
+  if (wanted > limits_.logit_rows_max) {
+    throw Error(ErrorKind::kInternal, "a pass that wants the logits of " + std::to_string(wanted) +
+                                          " rows; this seat gives those of " +
+                                          std::to_string(limits_.logit_rows_max));
+  }
+  const Ready& ready = ReadyFor(rows.size());
+  last_ = nullptr;
+  WriteInputs(ready.program, rows);
+  if (observer_ == nullptr) {
+    CheckCuda(cudaGraphLaunch(ready.graph.get(), stream_.get()), "starting a pass");
+  } else {
+    RunObserved(ready.program);
+  }
+  CheckCuda(cudaStreamSynchronize(stream_.get()), "running a pass");
+  const int32_t failed = *Returned(ready.program).word(CardRows::kFailedRow);
+  if (failed != INT32_MAX) FailPass("of the card", -1, BL_BAD_DATA, failed, rows);
+  last_ = &ready.program;
+  std::fill(fetched_.begin(), fetched_.end(), false);
+  CountPass(rows.size());
+  for (const PassRow& row : rows) planes_->SetLength(row.slot, row.index + 1);
+}
+
+void CardSeat::CountPass(size_t rows) {
+  ++counters_.passes;
+  counters_.dispatches += last_->steps().size();
+  if (rows != 1) return;  // which experts several rows share stays on the card
+  uint64_t bytes = 0;
+  for (const plugin::Bank& bank : description_.banks) {
+    counters_.experts_picked += bank.used;
+    for (const uint32_t part : {bank.gate, bank.up, bank.down}) {
+      bytes += description_.weights[part].bytes / bank.experts * bank.used;
+    }
+  }
+  counters_.expert_bytes += bytes;
+  counters_.weight_bytes_read += bytes + DenseBytes();
+}
+
+// The launches one by one, each between two events.
+void CardSeat::RunObserved(const CardProgram& program) {
+  EnqueueIn(program);
+  std::vector<std::unique_ptr<CardEvent>> events;
+  const auto mark = [&] {
+    events.push_back(std::make_unique<CardEvent>(true));
+    CheckCuda(cudaEventRecord(events.back()->get(), stream_.get()), "timing a pass");
+  };
+  mark();
+  for (const CardStep& step : program.steps()) {
+    CheckCuda(step.launch(launch_), "operator " + std::string(step.op));
+    mark();
+  }
+  EnqueueOut(program);
+  CheckCuda(cudaStreamSynchronize(stream_.get()), "running a pass");
+  for (size_t i = 0; i < program.steps().size(); ++i) {
+    float milliseconds = 0;
+    CheckCuda(cudaEventElapsedTime(&milliseconds, events[i]->get(), events[i + 1]->get()),
+              "timing a pass");
+    const CardStep& step = program.steps()[i];
+    observer_->StepDone({.op = step.op,
+                         .layer = step.layer,
+                         .first = i == 0,
+                         .tasks = 1,
+                         .seconds = static_cast<double>(milliseconds) * 1e-3});
+  }
+}
+
+CardRows CardSeat::Returned(const CardProgram& program) const {
+  CardRows out = program.inputs();
+  out.base = reinterpret_cast<int32_t*>(words_out_.data());
+  return out;
+}
+
+void CardSeat::Fetch(void* to, const std::byte* from, uint64_t bytes,
+                     const std::string& what) const {
+  CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_.get()), what);
+  CheckCuda(cudaStreamSynchronize(stream_.get()), what);
+}
+
+std::span<const float> CardSeat::Logits(int32_t i) const {
+  if (last_ == nullptr || i < 0 || i >= last_logits_) {
+    throw Error(ErrorKind::kInternal, "logit row " + std::to_string(i) + " of a pass that had " +
+                                          std::to_string(last_ == nullptr ? 0 : last_logits_));
+  }
+  const auto width = static_cast<size_t>(limits_.vocabulary);
+  const uint64_t row_bytes = width * sizeof(float);
+  const uint64_t at = static_cast<uint64_t>(i) * row_bytes;
+  if (at + row_bytes > host_logits_.size()) {  // more rows than slots: measuring, not serving
+    host_logits_ =
+        PinnedBuffer(static_cast<uint64_t>(limits_.logit_rows_max) * row_bytes, "rows of logits");
+    std::fill(fetched_.begin(), fetched_.end(), false);
+  }
+  if (!fetched_[static_cast<size_t>(i)]) {
+    Fetch(host_logits_.data() + at, logits_.data() + at, row_bytes, "fetching logits");
+    fetched_[static_cast<size_t>(i)] = true;
+  }
+  return {reinterpret_cast<const float*>(host_logits_.data() + at), width};
+}
+
+std::span<const BestLogit> CardSeat::BestLogits(int32_t i) const {
+  if (last_ == nullptr || i < 0 || i >= last_logits_ || i >= last_->inputs().top_rows ||
+      limits_.vocabulary < cuda::kTopLogits) {
+    return {};
+  }
+  const CardRows out = Returned(*last_);
+  if (*out.word(CardRows::kFailedLogits) <= i) return {};  // the whole row tells what is wrong
+  best_.clear();
+  for (int32_t j = 0; j < cuda::kTopLogits; ++j) {
+    const size_t at = static_cast<size_t>(i) * cuda::kTopLogits + static_cast<size_t>(j);
+    best_.push_back({out.top_ids()[at], out.top_values()[at]});
+  }
+  return best_;
+}
+
+Observation CardSeat::Observe(std::string_view name) const {
+  const CardProgram::Exported* value = last_ == nullptr ? nullptr : last_->Find(name);
+  if (value == nullptr) {
+    throw Error(ErrorKind::kInternal, "'" + std::string(name) +
+                                          "' was not observed: no pass has run, the last one "
+                                          "failed, or it is not among the seat's observations");
+  }
+  const CardRows::Word live =
+      value->shape.domain == BL_DOMAIN_LOGIT_ROWS ? CardRows::kLiveLogits : CardRows::kLive;
+  Observation seen{.dtype = value->shape.dtype,
+                   .width = value->shape.width(),
+                   .rows = *Returned(*last_).word(live)};
+  // A place of its own for each name: several may be looked at together.
+  const auto place = static_cast<size_t>(value - last_->Find("logits"));
+  std::vector<std::byte>& bytes = observed_[place];
+  bytes.resize(static_cast<size_t>(seen.width) * static_cast<size_t>(seen.rows) * 4);
+  Fetch(bytes.data(), value->data, bytes.size(), "fetching an observed value");
+  seen.data = bytes.data();
+  return seen;
+}
+
+void CardSeat::Cut(int32_t slot, int32_t length) {
+  CheckCut(slot, length);
+  if (length < planes_->Length(slot)) planes_->SetLength(slot, length);
+}
+
+void CardSeat::CopySlot(int32_t from, int32_t to, int32_t length) {
+  CheckCopy(from, to, length);
+  planes_->Copy(from, to, length, stream_.get());
+}
+
+std::function<double()> CardSeat::MemoryReadMeter() {
+  constexpr uint64_t kBytes = uint64_t{2} << 30;  // far beyond any cache of a card
+  auto buffer = std::make_shared<CardBuffer>(kBytes, "measuring how fast it reads");
+  auto begin = std::make_shared<CardEvent>(true);
+  auto end = std::make_shared<CardEvent>(true);
+  return [this, buffer, begin, end] {
+    cuda::Launch launch = launch_;
+    launch.dependent = false;
+    const std::string what = "measuring how fast the card reads";
+    CheckCuda(cudaEventRecord(begin->get(), stream_.get()), what);
+    CheckCuda(cuda::ReadAll(launch, buffer->data(), buffer->size()), what);
+    CheckCuda(cudaEventRecord(end->get(), stream_.get()), what);
+    CheckCuda(cudaStreamSynchronize(stream_.get()), what);
+    float milliseconds = 0;
+    CheckCuda(cudaEventElapsedTime(&milliseconds, begin->get(), end->get()), what);
+    return static_cast<double>(buffer->size()) / (static_cast<double>(milliseconds) * 1e-3);
+  };
+}
+
+std::string CardSeat::LoadLine() const {
+  const memory::ReadReport& report = weights_->report();
+  std::array<char, 64> speed{};
+  std::snprintf(speed.data(), speed.size(), "%.2f s, %.1f GB/s", report.seconds,
+                static_cast<double>(report.bytes) / 1e9 / std::max(report.seconds, 1e-9));
+  return "weights: " + memory::FormatBytes(report.bytes) + " to " + card_.Id() + " in " +
+         speed.data();
+}
+
+std::vector<std::string> CardLines() {
+  std::vector<std::string> lines;
+  for (const CardInfo& card : ListCards()) lines.push_back(card.Line());
+  return lines;
+}
+
+std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& model, const SeatSource& source,
+                                   const SeatOptions& options) {
+  const std::vector<CardInfo> cards = ListCards();
+  const CardInfo& card = options.device == "auto" ? cards.front() : FindCard(cards, options.device);
+  UseCard(card);
+  return std::make_unique<CardSeat>(model, source, options, card);
+}
+
+}  // namespace bloomery::exec

@@ -1,0 +1,89 @@
+// A seat whose model lies whole on one card. A pass is one graph: the rows' words are copied to the
+// card, the program's launches run, and what the host needs comes back (what failed, the best
+// logits of each row); whole rows of logits are fetched where they are asked for. After loading a
+// pass allocates nothing, and nothing of it is enqueued but that graph.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/exec/cuda/card.h"
+#include "runtime/exec/cuda/card_planes.h"
+#include "runtime/exec/cuda/card_program.h"
+#include "runtime/exec/cuda/card_weights.h"
+#include "runtime/exec/seat.h"
+#include "runtime/memory/host_buffer.h"
+#include "runtime/memory/plan.h"
+
+namespace bloomery::exec {
+
+class CardSeat : public Seat {
+ public:
+  CardSeat(const model::ModelFile& model, const SeatSource& source, const SeatOptions& options,
+           const CardInfo& card);
+  ~CardSeat() override;
+
+  void Run(std::span<const PassRow> rows) override;
+  std::span<const float> Logits(int32_t i) const override;
+  std::span<const BestLogit> BestLogits(int32_t i) const override;
+  void Cut(int32_t slot, int32_t length) override;
+  void CopySlot(int32_t from, int32_t to, int32_t length) override;
+
+  int32_t Length(int32_t slot) const override { return planes_->Length(slot); }
+  Observation Observe(std::string_view name) const override;
+  SeatCounters counters() const override { return counters_; }
+  std::function<double()> MemoryReadMeter() override;
+  std::string PlanLine() const override { return plan_.Line(); }
+  std::string LoadLine() const override;
+  std::string_view kernels() const override { return name_; }
+  int32_t threads() const override { return 1; }
+
+ private:
+  // A program with its captured graph.
+  struct Ready {
+    CardProgram program;
+    CardGraph graph;
+  };
+
+  void Plan(const CardWeightLayout& weights, std::span<const CardLoweredGraph> lowered,
+            const SeatOptions& options);
+  CardGraph Capture(const CardProgram& program) const;
+  void Enqueue(const CardProgram& program) const;
+  void EnqueueIn(const CardProgram& program) const;
+  void EnqueueOut(const CardProgram& program) const;
+  const Ready& ReadyFor(size_t rows) const;
+  void WriteInputs(const CardProgram& program, std::span<const PassRow> rows);
+  void RunObserved(const CardProgram& program);
+  // The pinned twin of a program's words, as they came back.
+  CardRows Returned(const CardProgram& program) const;
+  void Fetch(void* to, const std::byte* from, uint64_t bytes, const std::string& what) const;
+  void CountPass(size_t rows);
+
+  CardInfo card_;
+  std::string name_;
+  memory::MemoryPlan plan_;
+  CardStream stream_;
+  kernels::cuda::Launch launch_;
+  std::unique_ptr<CardWeights> weights_;
+  std::unique_ptr<CardPlanes> planes_;
+  CardBuffer arena_;
+  CardBuffer logits_;
+  CardBuffer small_;  // workspace, constants, the rows' words
+  PinnedBuffer words_in_;
+  PinnedBuffer words_out_;
+  std::vector<Ready> ready_;  // row buckets ascending
+  const CardProgram* last_ = nullptr;
+  int32_t last_logits_ = 0;  // logit rows of the last pass
+  SeatCounters counters_;
+  // Rows of logits and observed values, fetched when they are asked for.
+  mutable PinnedBuffer host_logits_;
+  mutable std::vector<bool> fetched_;
+  mutable std::vector<std::vector<std::byte>> observed_;
+  mutable std::vector<BestLogit> best_;
+};
+
+}  // namespace bloomery::exec
