@@ -1,6 +1,7 @@
 // Inside CUDA sources: the kernel under prompt_linear.h for F16 and BF16 weights.
 //
-// Same blocks as the integer kernel (prompt_linear.cuh), in steps of 32 values. bf16 tensor cores
+// A block of four warps makes up to 64 columns of 128 weight rows (or of 64 of gate and up each), a
+// pair of tiles a warp as in prompt_tile.cuh, in steps of 32 values. bf16 tensor cores
 // with f32 accumulation (band): an activation is x = h + l, two bf16 parts that hold 16 bits of it,
 // and a product is w*h + w*l. An F16 weight is exactly the sum of two bf16 parts, w = u + v, and a
 // product is u*h + u*l + v*h; no activation overflows then, as it could in f16.
@@ -123,7 +124,7 @@ __device__ __forceinline__ void StoreInputs(const FloatInputs<kN>& in, FloatStag
 
 template <bool kHalf, int kN>
 __device__ __forceinline__ void FloatStep(const FloatWeights (&w)[2], const FloatStage& stage,
-                                          float (&y)[2][kN][4]) {
+                                          float (&y)[kN][2][4]) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   std::uint32_t a[2][2][4];  // [tile][part]
   [[maybe_unused]] std::uint32_t rest[2][2][4];
@@ -148,13 +149,13 @@ __device__ __forceinline__ void FloatStep(const FloatWeights (&w)[2], const Floa
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
       if constexpr (kHalf) {
-        MmaBf16(y[m][n], rest[m][0], high.x, high.y);
-        MmaBf16(y[m][n], rest[m][1], high.z, high.w);
+        MmaBf16(y[n][m], rest[m][0], high.x, high.y);
+        MmaBf16(y[n][m], rest[m][1], high.z, high.w);
       }
-      MmaBf16(y[m][n], a[m][0], low.x, low.y);
-      MmaBf16(y[m][n], a[m][1], low.z, low.w);
-      MmaBf16(y[m][n], a[m][0], high.x, high.y);
-      MmaBf16(y[m][n], a[m][1], high.z, high.w);
+      MmaBf16(y[n][m], a[m][0], low.x, low.y);
+      MmaBf16(y[n][m], a[m][1], low.z, low.w);
+      MmaBf16(y[n][m], a[m][0], high.x, high.y);
+      MmaBf16(y[n][m], a[m][1], high.z, high.w);
     }
   }
 }
@@ -192,13 +193,13 @@ __device__ __forceinline__ void FloatBody(const PromptParameters& p, const Promp
   }
   __syncthreads();
   const std::int32_t steps = (p.k + 31) / 32;
-  const std::int32_t pair = unit.block * kPromptWarps + thread / 32;
+  const std::int32_t pair = unit.block * kFloatWarps + thread / 32;
   const FloatRows rows = FindFloatRows(unit, pair);
   FloatWeights w[2];
   FloatInputs<kN> in;
   LoadInputs<kN>(inputs, 0, p.k, in);
   LoadFloatWeights(rows, 0, p.k, w);
-  float y[2][kN][4] = {};
+  float y[kN][2][4] = {};
   for (std::int32_t step = 0; step < steps; ++step) {
     FloatStage& stage = stages[step % 2];
     StoreInputs<kN>(in, stage);
@@ -210,11 +211,14 @@ __device__ __forceinline__ void FloatBody(const PromptParameters& p, const Promp
     w[0] = next[0];
     w[1] = next[1];
   }
-  StorePrompt<kN>(unit, pair, y);
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+    StoreColumns(unit, pair, n, y[n]);
+  }
 }
 
 template <bool kHalf>
-__global__ void __launch_bounds__(kPromptThreads, 2)
+__global__ void __launch_bounds__(kFloatThreads, 2)
     FloatPromptKernel(const __grid_constant__ PromptParameters p) {
   __shared__ FloatStage stages[2];
   __shared__ const float* inputs[kPromptColumns];

@@ -14,10 +14,7 @@
 
 namespace bloomery::kernels::cuda {
 
-inline constexpr int kPromptWarps = 4;
-inline constexpr int kPromptThreads = 32 * kPromptWarps;
 inline constexpr int kPromptColumns = kTilePlaces;  // of a block, at most
-inline constexpr int kPromptBlockRows = 32 * kPromptWarps;
 
 // One matrix of a launch, or one bank (gate with up, or down).
 struct PromptJob {
@@ -44,9 +41,9 @@ struct PromptParameters {
   QuantisedView x;      // integer formats
   const float* x_rows;  // float formats
   std::size_t x_stride;
-  std::int32_t block_pairs;  // of the resident kernels
+  std::int32_t block_pairs;  // pairs of tiles of a block
   RowBound rows;             // dense
-  std::int32_t columns;      // dense: rows a block takes, at most kPromptColumns
+  std::int32_t columns;      // of a block, at most kPromptColumns; divides by 8
   const ExpertTile* tiles;   // grouped; null: dense
   const std::int32_t* tile_count;
   const std::int32_t* place_rows;  // gate/up: activation row of a place; null: the place itself
@@ -54,15 +51,20 @@ struct PromptParameters {
 
 using PromptKernelPointer = void (*)(PromptParameters);
 
-// The kernels of an integer type. resident[i] takes units of up to 32 << i columns, and
-// step_bytes[i] of shared memory for every 256 values.
+// The kernel of an integer type: eight warps a block; column_bytes of shared memory for a column
+// and step of 256 values, and kPromptColumnBytes for a column.
 struct PromptKernels {
   int type;
-  PromptKernelPointer stream;
-  PromptKernelPointer resident[2];
-  std::size_t step_bytes[2];
+  PromptKernelPointer kernel;
+  std::int32_t column_bytes;
 };
-inline constexpr std::int32_t kPromptStepsMax = 32;  // of the resident kernels
+inline constexpr int kPromptWarps = 8;
+inline constexpr int kPromptThreads = 32 * kPromptWarps;
+inline constexpr std::int32_t kPromptColumnBytes = 128 * kPromptWarps;
+
+// The kernel of a float type: four warps a block, a pair each, kPromptColumns columns.
+inline constexpr int kFloatWarps = 4;
+inline constexpr int kFloatThreads = 32 * kFloatWarps;
 
 // By type; null where a file has none for it (prompt_kernels_*.cu).
 const PromptKernels* FindPromptKernelsK(int ggml_type);
@@ -79,8 +81,8 @@ struct PromptUnit {
   std::int32_t count;  // columns
 };
 
-// The block's unit; a count of 0 or less: nothing to do. The grid is (blocks of weight rows over
-// all jobs, column blocks or expert tiles). Waits for the launch's inputs.
+// The block's unit; a count of 0 or less: nothing to do. The grid is (blocks of pairs over all
+// jobs, column blocks or expert tiles, parts of a tile). Waits for the launch's inputs.
 __device__ __forceinline__ PromptUnit FindPromptUnit(const PromptParameters& p) {
   const auto block = static_cast<std::int32_t>(blockIdx.x);
   std::int32_t j = 0;
@@ -89,6 +91,7 @@ __device__ __forceinline__ PromptUnit FindPromptUnit(const PromptParameters& p) 
   }
   PromptUnit unit = {&p.jobs[j], block - p.jobs[j].first_block, 0, 0, 0};
   const auto y = static_cast<std::int32_t>(blockIdx.y);
+  const std::int32_t part = static_cast<std::int32_t>(blockIdx.z) * p.columns;
   WaitForInputs();
   AllowNext();
   if (p.tiles == nullptr) {
@@ -97,8 +100,8 @@ __device__ __forceinline__ PromptUnit FindPromptUnit(const PromptParameters& p) 
   } else if (y < *p.tile_count) {
     const ExpertTile tile = p.tiles[y];
     unit.expert = tile.expert;
-    unit.first = tile.first;
-    unit.count = tile.count;
+    unit.first = tile.first + part;
+    unit.count = min(p.columns, tile.count - part);
   }
   return unit;
 }
@@ -131,41 +134,38 @@ __device__ __forceinline__ float PromptValue(const PromptJob& job, bool plain, s
   return job.residual == nullptr ? value : job.residual[row * job.residual_stride + n] + value;
 }
 
-// Writes a warp's results of a pair: element i of m and n is weight row g + 8*(i / 2) of tile m,
-// column 8n + 2q + i % 2.
-template <int kN>
-__device__ __forceinline__ void StorePrompt(const PromptUnit& unit, std::int32_t pair,
-                                            const float (&y)[2][kN][4]) {
+// Writes a warp's results of a pair for columns 8n .. 8n + 7: element i of tile m is weight row g +
+// 8
+// * (i / 2), column 8n + 2q + i % 2.
+__device__ __forceinline__ void StoreColumns(const PromptUnit& unit, std::int32_t pair,
+                                             std::int32_t n, const float (&y)[2][4]) {
   const PromptJob& job = *unit.job;
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   const bool gate_up = job.up != nullptr;
   const std::int32_t n0 = (gate_up ? 16 : 32) * pair + lane / 4;
   const bool plain = job.scale == nullptr && job.bias == nullptr && job.residual == nullptr;
 #pragma unroll
-  for (int n = 0; n < kN; ++n) {
+  for (int odd = 0; odd < 2; ++odd) {
+    const std::int32_t column = 8 * n + 2 * (lane % 4) + odd;
+    if (column >= unit.count) {
+      continue;
+    }
+    const auto row = static_cast<std::size_t>(unit.first + column);
+    float* out = job.y + row * job.y_stride + n0;
+    if (gate_up) {
 #pragma unroll
-    for (int odd = 0; odd < 2; ++odd) {
-      const std::int32_t column = 8 * n + 2 * (lane % 4) + odd;
-      if (column >= unit.count) {
-        continue;
-      }
-      const auto row = static_cast<std::size_t>(unit.first + column);
-      float* out = job.y + row * job.y_stride + n0;
-      if (gate_up) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          if (n0 + 8 * half < job.n) {
-            out[8 * half] = ExactSilu(y[0][n][2 * half + odd]) * y[1][n][2 * half + odd];
-          }
+      for (int half = 0; half < 2; ++half) {
+        if (n0 + 8 * half < job.n) {
+          out[8 * half] = ExactSilu(y[0][2 * half + odd]) * y[1][2 * half + odd];
         }
-        continue;
       }
+      continue;
+    }
 #pragma unroll
-      for (int part = 0; part < 4; ++part) {
-        if (n0 + 8 * part < job.n) {
-          out[8 * part] =
-              PromptValue(job, plain, row, n0 + 8 * part, y[part / 2][n][2 * (part % 2) + odd]);
-        }
+    for (int part = 0; part < 4; ++part) {
+      if (n0 + 8 * part < job.n) {
+        out[8 * part] =
+            PromptValue(job, plain, row, n0 + 8 * part, y[part / 2][2 * (part % 2) + odd]);
       }
     }
   }

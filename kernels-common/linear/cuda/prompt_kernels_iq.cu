@@ -1,5 +1,5 @@
 // Prompt kernels of the IQ types of 256.
-#include "kernels-common/linear/cuda/prompt_linear.cuh"
+#include "kernels-common/linear/cuda/prompt_tile.cuh"
 
 namespace bloomery::kernels::cuda {
 

@@ -24,60 +24,61 @@ const PromptKernels* FindKernels(int ggml_type) {
 struct Plan {
   PromptKernelPointer kernel = nullptr;
   std::int32_t columns = kPromptColumns;
-  std::int32_t block_pairs = kPromptWarps;
-  unsigned threads = kPromptThreads;
+  std::int32_t block_pairs = kFloatWarps;
+  unsigned threads = kFloatThreads;
   std::size_t shared_bytes = 0;
 };
 
 // What a launch has to do, for the choice of a plan.
 struct Extent {
   std::int32_t pairs = 0;    // of tiles, in all matrices
+  std::int32_t columns = 0;  // of a unit at most
   std::int32_t rows = 0;     // dense: activation rows
-  std::int32_t units = 0;    // grouped: about how many there will be
-  std::int32_t columns = 0;  // grouped: of a unit, at most
+  std::int32_t units = 0;    // grouped: most there can be
   std::int32_t steps = 0;    // of 256 values
 };
 
-// A resident kernel on a multiprocessor: columns of a unit, warps of a block, blocks, and the time
-// of a warp's pair (a step of 64 columns for eight warps is 100; measured,
-// docs/measurements/card.md).
-struct Shape {
-  int index;  // into PromptKernels::resident
-  std::int32_t columns;
-  std::int32_t warps;
-  std::int32_t blocks;
-  std::int64_t cost;
-};
-constexpr Shape kShapes[] = {{1, 64, 8, 1, 100}, {0, 32, 6, 2, 80}, {0, 32, 12, 1, 80}};
+// Columns of a block that fit in shared memory: a multiple of 8, or 0.
+std::int32_t ColumnsMax(const PromptKernels& kernels, std::int32_t steps) {
+  const std::int64_t bytes = kSharedBytesMax - 8 * static_cast<std::int64_t>(steps);
+  const std::int64_t column =
+      static_cast<std::int64_t>(steps) * kernels.column_bytes + kPromptColumnBytes;
+  return static_cast<std::int32_t>(std::min<std::int64_t>(bytes / column / 8 * 8, kPromptColumns));
+}
 
-// The cut that ends first if blocks ran in waves. A block's start costs about a step.
+// The cut that ends first if blocks ran in waves, one on a multiprocessor. A pair's step costs
+// about three column groups besides its own (its weights are unpacked), a block's start about as
+// much as a pair's step.
 Plan ChoosePlan(const Launch& launch, const PromptKernels& kernels, const Extent& extent) {
   Plan best;
-  best.kernel = kernels.stream;
+  const std::int64_t slots = std::max(launch.multiprocessors, 1);
+  const std::int32_t columns_max = std::min(ColumnsMax(kernels, extent.steps), extent.columns);
   std::int64_t least = INT64_MAX;
-  for (const Shape& shape : kShapes) {
-    const std::size_t bytes =
-        kernels.step_bytes[shape.index] * static_cast<std::size_t>(extent.steps);
-    const bool fits = bytes * static_cast<std::size_t>(shape.blocks) <= kSharedBytesMax &&
-                      extent.steps <= kPromptStepsMax;
-    if (!fits || (extent.columns != 0 && extent.columns != shape.columns)) {
-      continue;
-    }
+  for (std::int32_t columns = columns_max; columns > 0; columns -= 8) {
     const std::int64_t units =
-        extent.columns != 0 ? extent.units : (extent.rows + shape.columns - 1) / shape.columns;
-    const std::int64_t slots = shape.blocks * std::max(launch.multiprocessors, 1);
+        extent.units != 0 ? extent.units : (extent.rows + columns - 1) / columns;
     for (std::int32_t pairs = 1; pairs <= extent.pairs; ++pairs) {
       const std::int64_t blocks = units * ((extent.pairs + pairs - 1) / pairs);
-      const std::int64_t rounds = (pairs + shape.warps - 1) / shape.warps;
+      const std::int64_t rounds = (pairs + kPromptWarps - 1) / kPromptWarps;
       const std::int64_t waves = (blocks + slots - 1) / slots;
-      const std::int64_t time = waves * shape.cost * (rounds * extent.steps + 1);
+      const std::int64_t time = waves * (columns / 8 + 3) * (rounds * extent.steps + 1);
       if (time < least) {
         least = time;
-        best = {kernels.resident[shape.index], shape.columns, pairs,
-                static_cast<unsigned>(32 * shape.warps), bytes};
+        best.columns = columns;
+        best.block_pairs = pairs;
       }
     }
+    if (extent.units != 0) {  // a unit has the columns it has
+      break;
+    }
   }
+  best.kernel = columns_max == 0 ? nullptr : kernels.kernel;
+  best.threads = kPromptThreads;
+  const std::size_t columns = static_cast<std::size_t>(best.columns);
+  const auto steps = static_cast<std::size_t>(extent.steps);
+  best.shared_bytes =
+      columns * (steps * static_cast<std::size_t>(kernels.column_bytes) + kPromptColumnBytes) +
+      8 * steps;
   return best;
 }
 
@@ -97,10 +98,8 @@ void SetInput(const PromptRows& input, std::size_t k, PromptParameters& p) {
   p.k = static_cast<std::int32_t>(k);
 }
 
-// Plans a launch of the jobs in p, fills in their first blocks, and starts it. `units` of the grid:
-// 0: what the plan's columns make of the rows.
-cudaError_t StartPrompt(const Launch& launch, int ggml_type, Extent extent, std::int32_t units,
-                        PromptParameters& p) {
+// Plans a launch of the jobs in p, fills in their first blocks, and starts it.
+cudaError_t StartPrompt(const Launch& launch, int ggml_type, Extent extent, PromptParameters& p) {
   const bool gate_up = p.jobs[0].up != nullptr;
   for (std::int32_t j = 0; j < p.count; ++j) {
     extent.pairs += PromptPairs(p.jobs[j].n, gate_up);
@@ -122,9 +121,13 @@ cudaError_t StartPrompt(const Launch& launch, int ggml_type, Extent extent, std:
   }
   p.block_pairs = plan.block_pairs;
   p.columns = plan.columns;
-  const std::int32_t columns = units != 0 ? units : (extent.rows + plan.columns - 1) / plan.columns;
-  return Start(launch, dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(columns)),
-               dim3(plan.threads), plan.shared_bytes, plan.kernel, p);
+  const std::int32_t units =
+      extent.units != 0 ? extent.units : (extent.rows + plan.columns - 1) / plan.columns;
+  const std::int32_t parts =
+      extent.units != 0 ? (extent.columns + plan.columns - 1) / plan.columns : 1;
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(units),
+                  static_cast<unsigned>(parts));
+  return Start(launch, grid, dim3(plan.threads), plan.shared_bytes, plan.kernel, p);
 }
 
 // All the matrices of one format of a dense call.
@@ -153,14 +156,14 @@ cudaError_t LaunchDense(const Launch& launch, const PromptLinearArgs& args, int 
   p.rows = args.rows;
   Extent extent;
   extent.rows = args.rows.max;
-  return StartPrompt(launch, ggml_type, extent, 0, p);
+  extent.columns = kPromptColumns;
+  return StartPrompt(launch, ggml_type, extent, p);
 }
 
 cudaError_t LaunchGrouped(const Launch& launch, const CardWeight& weight, const PromptJob& job,
                           const PromptRows& input, const PickGroups& groups,
                           const std::int32_t* place_rows, std::int32_t tiles_max) {
-  const bool known = groups.tile_places == kPromptColumns || groups.tile_places == 32;
-  if (!known || !Fits(weight, input)) {
+  if (!Fits(weight, input)) {
     return cudaErrorInvalidValue;
   }
   if (tiles_max == 0) {
@@ -179,8 +182,8 @@ cudaError_t LaunchGrouped(const Launch& launch, const CardWeight& weight, const 
   p.place_rows = place_rows;
   Extent extent;
   extent.units = tiles_max;
-  extent.columns = groups.tile_places;
-  return StartPrompt(launch, weight.format->ggml_type, extent, tiles_max, p);
+  extent.columns = kTilePlaces;
+  return StartPrompt(launch, weight.format->ggml_type, extent, p);
 }
 
 }  // namespace
@@ -195,10 +198,9 @@ cudaError_t PreparePromptLinear() {
     if (kernels == nullptr) {
       continue;
     }
-    for (const PromptKernelPointer kernel : kernels->resident) {
-      if (const cudaError_t error = AllowShared(kernel, kSharedBytesMax); error != cudaSuccess) {
-        return error;
-      }
+    if (const cudaError_t error = AllowShared(kernels->kernel, kSharedBytesMax);
+        error != cudaSuccess) {
+      return error;
     }
   }
   return cudaSuccess;

@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kGroupThreads)
   }
   std::int32_t total = 0;
   const std::int32_t first = BlockScan(count, warp_sums, &total);
-  const std::int32_t size = args.groups.tile_places;
+  constexpr std::int32_t size = kTilePlaces;
   const std::int32_t tiles = (count + size - 1) / size;
   std::int32_t tile_count = 0;
   const std::int32_t first_tile = BlockScan(tiles, warp_sums, &tile_count);
@@ -231,14 +231,9 @@ std::size_t GroupShared(std::int32_t experts) {
 
 }  // namespace
 
-std::int32_t PickTilePlaces(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts) {
-  return rows_max * top_k / experts <= 24 ? 32 : kTilePlaces;
-}
-
-std::int32_t PickTilesMax(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts,
-                          std::int32_t tile_places) {
+std::int32_t PickTilesMax(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts) {
   const std::int32_t pairs = rows_max * top_k;
-  return std::min(pairs, pairs / tile_places + experts);
+  return std::min(pairs, pairs / kTilePlaces + experts);
 }
 
 cudaError_t PreparePromptExperts() {

@@ -40,19 +40,15 @@ struct ExpertTile {
 // Where each pair lies (moe.h: ExpertGroups), and the tiles of the grouped linears by ascending
 // place. Arrays belong to the caller, sized for rows_max rows.
 struct PickGroups {
-  std::int32_t* offsets = nullptr;         // experts + 1
-  std::int32_t* place_rows = nullptr;      // rows_max * top_k
-  std::int32_t* pair_places = nullptr;     // rows_max * top_k
-  ExpertTile* tiles = nullptr;             // PickTilesMax
-  std::int32_t* tile_count = nullptr;      // 1
-  std::int32_t tile_places = kTilePlaces;  // places a tile holds at most
+  std::int32_t* offsets = nullptr;      // experts + 1
+  std::int32_t* place_rows = nullptr;   // rows_max * top_k
+  std::int32_t* pair_places = nullptr;  // rows_max * top_k
+  ExpertTile* tiles = nullptr;          // PickTilesMax
+  std::int32_t* tile_count = nullptr;   // 1
 };
 
-// A good PickGroups::tile_places for passes of up to rows_max rows.
-std::int32_t PickTilePlaces(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts);
 // Most tiles that rows_max rows can make.
-std::int32_t PickTilesMax(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts,
-                          std::int32_t tile_places = kTilePlaces);
+std::int32_t PickTilesMax(std::int32_t rows_max, std::int32_t top_k, std::int32_t experts);
 
 // A stable counting sort of the picks by expert; one block.
 struct GroupPicksArgs {

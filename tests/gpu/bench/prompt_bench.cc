@@ -82,9 +82,8 @@ void Dense(const char* name, int type, std::int32_t n, std::int32_t k, std::int3
 // (skew) as real routers do: a few experts have many times the mean.
 class Experts {
  public:
-  Experts(std::int32_t rows, int gate_type, int down_type, bool skew, std::int32_t tile_places)
+  Experts(std::int32_t rows, int gate_type, int down_type, bool skew)
       : rows_(rows),
-        tile_places_(tile_places),
         gate_(gate_type, kFf, kWidth, kExperts),
         up_(gate_type, kFf, kWidth, kExperts),
         down_(down_type, kWidth, kFf, kExperts),
@@ -103,7 +102,7 @@ class Experts {
     Check(cudaDeviceSynchronize());
   }
 
-  std::int32_t TilesMax() const { return cuda::PickTilesMax(rows_, kTopK, kExperts, tile_places_); }
+  std::int32_t TilesMax() const { return cuda::PickTilesMax(rows_, kTopK, kExperts); }
 
   cuda::GroupPicksArgs Group() const {
     cuda::GroupPicksArgs args;
@@ -111,8 +110,8 @@ class Experts {
     args.top_k = kTopK;
     args.experts = kExperts;
     args.rows.max = rows_;
-    args.groups = {offsets_.data(), place_rows_.data(), pair_places_.data(),
-                   tiles_.data(),   tile_count_.data(), tile_places_};
+    args.groups = {offsets_.data(), place_rows_.data(), pair_places_.data(), tiles_.data(),
+                   tile_count_.data()};
     return args;
   }
   cuda::PromptGateUpArgs GateUp() const {
@@ -168,7 +167,6 @@ class Experts {
   }
 
   std::int32_t rows_;
-  std::int32_t tile_places_;
   Bank gate_;
   Bank up_;
   Bank down_;
@@ -184,11 +182,9 @@ class Experts {
   DeviceArray<std::int32_t> tile_count_;
 };
 
-void ExpertSteps(std::int32_t rows, int gate_type, int down_type, bool skew,
-                 std::int32_t tile_places) {
-  const Experts bank(rows, gate_type, down_type, skew, tile_places);
-  const std::string suffix = std::string(skew ? " skewed" : "") + " tile " +
-                             std::to_string(tile_places) + " rows " + std::to_string(rows);
+void ExpertSteps(std::int32_t rows, int gate_type, int down_type, bool skew) {
+  const Experts bank(rows, gate_type, down_type, skew);
+  const std::string suffix = std::string(skew ? " skewed" : "") + " rows " + std::to_string(rows);
   const double operations = 2.0 * rows * kTopK * kWidth * kFf;
   Measure(std::string("prompt gate/up ") + FindFormat(gate_type)->name + suffix,
           {bank.GateUpBytes(), 2.0 * operations}, 4, [&](const cuda::Launch& launch, int) {
@@ -200,7 +196,7 @@ void ExpertSteps(std::int32_t rows, int gate_type, int down_type, bool skew,
 }
 
 void SmallSteps(std::int32_t rows) {
-  const Experts bank(rows, 12, 12, true, cuda::kTilePlaces);
+  const Experts bank(rows, 12, 12, true);
   const std::string suffix = " rows " + std::to_string(rows);
   const DeviceArray<float> x(Product(rows, kWidth));
   const DeviceArray<float> out(Product(rows, kWidth));
@@ -262,10 +258,8 @@ void SmallSteps(std::int32_t rows) {
 void All() {
   Check(cuda::PreparePromptLinear());
   for (const std::int32_t rows : {512, 4096}) {
-    for (const std::int32_t tile_places : {32, 64}) {
-      ExpertSteps(rows, 12, 14, false, tile_places);
-      ExpertSteps(rows, 12, 12, true, tile_places);
-    }
+    ExpertSteps(rows, 12, 14, false);
+    ExpertSteps(rows, 12, 12, true);
     Dense("qkv", 12, 5120, kWidth, rows);
     Dense("o", 12, kWidth, 4096, rows);
     Dense("qkv", 14, 5120, kWidth, rows);

@@ -243,10 +243,7 @@ void ExpectExperts(const FormatTraits& gate_format, const FormatTraits& down_for
   const CardBank ups(gate_format, up, ff, width, experts);
   const CardBank downs(down_format, down, width, ff, experts);
   const auto count = [](std::size_t value) { return static_cast<std::int32_t>(value); };
-  const std::int32_t tile_places =
-      cuda::PickTilePlaces(count(rows_max), count(top_k), count(experts));
-  const std::int32_t tiles_max =
-      cuda::PickTilesMax(count(rows_max), count(top_k), count(experts), tile_places);
+  const std::int32_t tiles_max = cuda::PickTilesMax(count(rows_max), count(top_k), count(experts));
   const DeviceArray<std::int32_t> device_ids(ids);
   const DeviceArray<std::int32_t> live(std::vector<std::int32_t>{count(rows)});
   const DeviceArray<std::int32_t> device_offsets(experts + 1);
@@ -260,7 +257,7 @@ void ExpectExperts(const FormatTraits& gate_format, const FormatTraits& down_for
   group_args.experts = count(experts);
   group_args.rows = {count(rows_max), live.data(), 1};
   group_args.groups = {device_offsets.data(), device_rows.data(), device_places.data(),
-                       tiles.data(),          tile_count.data(),  tile_places};
+                       tiles.data(), tile_count.data()};
   const DeviceArray<std::byte> device_x = OnCard(quantised);
   const DeviceArray<float> device_h(rows_max * top_k * ff, 0xFF);
   const DeviceArray<float> device_y(rows_max * top_k * width, 0xFF);
