@@ -1,8 +1,8 @@
 // Linear with F32 weights for many rows in N8's order: bits of reference::Linear, whatever the row
 // count. Routers of prompts use it: a router must pick the same experts in a prompt as in decode.
 //
-// Enqueues only (launch.h). A lane keeps the partial sum of its own k mod 32 for 8 x 8 pairs of
-// (row, weight row), so that eight values of each feed 64 fma.
+// Enqueues only (launch.h). A lane keeps the partial sums of its own k mod 32 for 8 x 8 or 8 x 16
+// pairs of (row, weight row), so that a few values of each feed many fma.
 #pragma once
 
 #include <cstddef>

@@ -77,9 +77,10 @@ __device__ __forceinline__ void LoadBatch(const std::int32_t* ids, std::int32_t 
 }
 
 // Gives the pairs [begin, end) of a warp their places, ascending. next: the first free place of
-// each expert for this warp; masks: zeros, one an expert.
+// each expert for this warp; masks: zeros, one an expert. The rows of places go to `staged` in
+// shared memory where there is room, for they are scattered; else to where they belong.
 __device__ void PlacePairs(const GroupPicksArgs& args, std::int32_t begin, std::int32_t end,
-                           std::int32_t* next, unsigned* masks) {
+                           std::int32_t* next, unsigned* masks, std::uint16_t* staged) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   for (std::int32_t start = begin; start < end; start += 32 * kBatch) {
     std::int32_t batch[kBatch];
@@ -98,7 +99,12 @@ __device__ void PlacePairs(const GroupPicksArgs& args, std::int32_t begin, std::
       if (expert >= 0) {
         const std::int32_t pair = start + 32 * i + lane;
         args.groups.pair_places[pair] = base + rank;
-        args.groups.place_rows[base + rank] = pair / args.top_k;
+        const std::int32_t row = pair / args.top_k;
+        if (staged != nullptr) {
+          staged[base + rank] = static_cast<std::uint16_t>(row);
+        } else {
+          args.groups.place_rows[base + rank] = row;
+        }
         if (rank == 0) {
           next[expert] = base + __popc(same);
           masks[expert] = 0;
@@ -113,7 +119,7 @@ __device__ void PlacePairs(const GroupPicksArgs& args, std::int32_t begin, std::
 // prefix over warps and experts is where the warp's pairs of that expert begin, so that places
 // ascend by pair id.
 __global__ void __launch_bounds__(kGroupThreads)
-    GroupKernel(const GroupPicksArgs args, std::int32_t warps) {
+    GroupKernel(const GroupPicksArgs args, std::int32_t warps, bool stage) {
   extern __shared__ std::int32_t counts[];  // [warps][experts]: counts, then next places; masks
   __shared__ std::int32_t warp_sums[kGroupWarps];
   WaitForInputs();
@@ -176,8 +182,15 @@ __global__ void __launch_bounds__(kGroupThreads)
     *args.groups.tile_count = tile_count;
   }
   __syncthreads();
-  PlacePairs(args, begin, end, mine,
-             reinterpret_cast<unsigned*>(counts + (warps + warp) * experts));
+  auto* masks = reinterpret_cast<unsigned*>(counts + (warps + warp) * experts);
+  auto* staged = stage ? reinterpret_cast<std::uint16_t*>(counts + 2 * warps * experts) : nullptr;
+  PlacePairs(args, begin, end, mine, masks, staged);
+  if (stage) {
+    __syncthreads();
+    for (std::int32_t place = thread; place < pairs; place += kGroupThreads) {
+      args.groups.place_rows[place] = staged[place];
+    }
+  }
 }
 
 // Block (column block, row), four columns a thread. Integer sums: no order.
@@ -225,6 +238,8 @@ __global__ void __launch_bounds__(kSumThreads) PickSumKernel(const PickSumRowsAr
 // Warps that own pairs: what shared memory holds the counters of.
 std::int32_t GroupWarps(std::int32_t experts) { return experts > 512 ? 16 : kGroupWarps; }
 
+constexpr std::size_t kGroupSharedMax = 224 * 1024;
+
 std::size_t GroupShared(std::int32_t experts) {
   return 8 * static_cast<std::size_t>(GroupWarps(experts)) * static_cast<std::size_t>(experts);
 }
@@ -236,9 +251,7 @@ std::int32_t PickTilesMax(std::int32_t rows_max, std::int32_t top_k, std::int32_
   return std::min(pairs, pairs / kTilePlaces + experts);
 }
 
-cudaError_t PreparePromptExperts() {
-  return AllowShared(GroupKernel, GroupShared(static_cast<std::int32_t>(kMaxExperts)));
-}
+cudaError_t PreparePromptExperts() { return AllowShared(GroupKernel, kGroupSharedMax); }
 
 cudaError_t RouteRows(const Launch& launch, const RouteRowsArgs& args) {
   if (args.rows.max == 0) {
@@ -254,8 +267,12 @@ cudaError_t RouteRows(const Launch& launch, const RouteRowsArgs& args) {
 }
 
 cudaError_t GroupPicks(const Launch& launch, const GroupPicksArgs& args) {
-  return Start(launch, dim3(1), dim3(kGroupThreads), GroupShared(args.experts), GroupKernel, args,
-               GroupWarps(args.experts));
+  const std::size_t counters = GroupShared(args.experts);
+  const std::size_t rows =
+      2 * static_cast<std::size_t>(args.rows.max) * static_cast<std::size_t>(args.top_k);
+  const bool stage = args.rows.max <= 65536 && counters + rows <= kGroupSharedMax;
+  return Start(launch, dim3(1), dim3(kGroupThreads), counters + (stage ? rows : 0), GroupKernel,
+               args, GroupWarps(args.experts), stage);
 }
 
 cudaError_t PickSumRows(const Launch& launch, const PickSumRowsArgs& args) {

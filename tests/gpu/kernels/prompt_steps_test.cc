@@ -481,9 +481,9 @@ void ExpectGroups(const std::vector<std::int32_t>& ids, std::size_t rows_max, st
 }
 
 TEST(CardGroups, PlacesAscendByPairAndTilesCoverThem) {
-  const std::size_t shapes[][4] = {{16, 9, 8, 128}, {512, 512, 8, 128},  {4096, 4093, 8, 128},
-                                   {64, 33, 1, 5},  {128, 100, 10, 500}, {32, 32, 32, 1024},
-                                   {16, 0, 8, 128}};
+  const std::size_t shapes[][4] = {{16, 9, 8, 128}, {512, 512, 8, 128},    {4096, 4093, 8, 128},
+                                   {64, 33, 1, 5},  {128, 100, 10, 500},   {32, 32, 32, 1024},
+                                   {16, 0, 8, 128}, {4096, 4096, 32, 1024}};
   for (const auto& [rows_max, live, top_k, experts] : shapes) {
     Random random(rows_max + live);
     std::vector<std::int32_t> ids(rows_max * top_k);
