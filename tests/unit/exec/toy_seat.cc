@@ -79,16 +79,20 @@ void ToySeat::MakeModel() {
   model_ = std::make_unique<model::ModelFile>(model::OpenGguf(files_, "toy.gguf"));
 }
 
-exec::LoweredGraph ToySeat::Lower(int32_t rows, const Build& build,
-                                  std::vector<std::string> wanted) {
+graph::Graph ToySeat::MakeGraph(int32_t rows, const Build& build) {
   operators_ = std::make_unique<exec::SeatOperators>("toy", description);
   info_ = exec::MakeSeatInfo(description);
   graph::GraphBuilder builder(operators != nullptr ? *operators : operators_->set(), info_,
                               {.rows = rows, .logit_rows = rows});
   sdk::Graph g(builder.abi());
   build(g);
+  return builder.Take();
+}
+
+exec::LoweredGraph ToySeat::Lower(int32_t rows, const Build& build,
+                                  std::vector<std::string> wanted) {
   return exec::Lower(
-      builder.Take(), description,
+      MakeGraph(rows, build), description,
       {.rows = rows, .backend = &ops::FindBackend("auto"), .wanted = std::move(wanted)});
 }
 

@@ -37,8 +37,17 @@ class ToySeat {
   // Values of the F32 weight.
   const std::vector<float>& Values(sdk::Weight weight) const { return values_[weight.index]; }
 
-  // The graph of `build` for `rows` rows, lowered.
+  // The graph of `build` for `rows` rows, all of whose logits may be wanted. The operators it names
+  // live until the next call.
+  graph::Graph MakeGraph(int32_t rows, const Build& build);
+  // The same, lowered.
   exec::LoweredGraph Lower(int32_t rows, const Build& build, std::vector<std::string> wanted);
+
+  // The file of the weights so far.
+  const model::ModelFile& Model() {
+    MakeModel();
+    return *model_;
+  }
 
   std::unique_ptr<exec::CpuSeat> Load(const Build& build, exec::SeatOptions options = {});
 

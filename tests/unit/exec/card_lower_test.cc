@@ -1,0 +1,172 @@
+// What a graph becomes on a card: which launches, in which order. No card is needed: lowering
+// touches none.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/exec/card_loading.h"
+#include "runtime/exec/cuda/card_lower.h"
+#include "tests/support/refusal.h"
+#include "tests/unit/exec/toy_seat.h"
+
+namespace bloomery::exec {
+namespace {
+
+using model::TensorType;
+using test::ToySeat;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// One layer of the usual kind over width 256: two heads of 64, one kv head, four experts of 256.
+struct Layer {
+  explicit Layer(TensorType dense = TensorType::kQ4_K, TensorType gate = TensorType::kQ4_K,
+                 TensorType up = TensorType::kQ4_K, TensorType down = TensorType::kQ6_K) {
+    attn_norm = toy.Add("attn_norm", {256});
+    q = toy.Add("q", {256, 128}, dense);
+    k = toy.Add("k", {256, 64}, dense);
+    v = toy.Add("v", {256, 64}, dense == TensorType::kQ4_K ? TensorType::kQ6_K : dense);
+    head_norm = toy.Add("head_norm", {64});
+    out = toy.Add("out", {128, 256}, TensorType::kF16);
+    ffn_norm = toy.Add("ffn_norm", {256});
+    router = toy.Add("router", {256, 4});
+    bank = toy.AddBank(4, 2, 256, gate, up, down);
+    k_plane = toy.AddPlane("k", 64, BL_F16);
+    v_plane = toy.AddPlane("v", 64, BL_F16);
+    output_norm = toy.Add("output_norm", {256});
+    head = toy.Add("head", {256, ToySeat::kVocabulary}, dense);
+  }
+
+  void Build(sdk::Graph& g) const {
+    sdk::Value x = g.Embed(g.Tokens(), toy.table);
+    const sdk::Value normed = g.RmsNorm(x, attn_norm, 1e-6);
+    const auto [qv, kv, vv] = g.Linear(normed, {q, k, v});
+    const auto turn = [&](sdk::Value value, int64_t heads) {
+      return g.Rope(g.RmsNorm(g.Reshape(value, {64, heads}), head_norm, 1e-6), {.base = 1e6});
+    };
+    const sdk::Value queries = turn(qv, 2);
+    const sdk::Value keys = turn(kv, 1);
+    if (export_keys) g.Export("keys", keys);
+    g.Append(keys, k_plane);
+    g.Append(vv, v_plane);
+    const sdk::Value mixed =
+        g.Attention(queries, k_plane, v_plane, {.kv_heads = 1, .scale = 0.125});
+    x = g.Add(x, g.Linear(g.Reshape(mixed, {128}), out));
+    const sdk::Value inner = g.RmsNorm(x, ffn_norm, 1e-6);
+    const sdk::Routed routed = g.Router(inner, router, {.used = 2});
+    g.Export("ids", routed.ids);
+    x = g.RoutedExperts(inner, routed, x, bank);
+    g.Export("logits", g.Head(g.RmsNorm(g.SelectRows(x), output_norm, 1e-6), head));
+  }
+
+  CardLoweredGraph Lower(int32_t rows, std::vector<std::string> wanted = {"logits"}) {
+    const graph::Graph graph = toy.MakeGraph(rows, [&](sdk::Graph& g) { Build(g); });
+    const CardWeightLayout layout(toy.Model(), toy.description);
+    return LowerForCard(graph, toy.description,
+                        {.rows = rows,
+                         .top_rows = 1,
+                         .weights = &layout,
+                         .slot_context = 64,
+                         .wanted = std::move(wanted)});
+  }
+
+  std::vector<std::string> Launches(int32_t rows, std::vector<std::string> wanted = {"logits"}) {
+    std::vector<std::string> names;
+    for (const auto& launch : Lower(rows, std::move(wanted)).launches) {
+      names.emplace_back(launch.op);
+    }
+    return names;
+  }
+
+  ToySeat toy;
+  bool export_keys = false;
+  sdk::Weight attn_norm, q, k, v, head_norm, out, ffn_norm, router, output_norm, head;
+  sdk::Bank bank;
+  sdk::Plane k_plane, v_plane;
+};
+
+TEST(CardLower, APassOfFewRowsIsSixLaunchesALayer) {
+  for (const int32_t rows : {1, 8}) {
+    // Norms lie in front of their readers, the sum behind the projection, the selection of rows in
+    // front of the head; a vocabulary of 24 is too short for a list of best logits.
+    EXPECT_THAT(Layer().Launches(rows),
+                ElementsAre("embed", "linear", "attention", "linear", "router", "routed_experts",
+                            "routed_experts", "head"))
+        << rows;
+  }
+}
+
+TEST(CardLower, APromptRunsTheStepsOfItsOwnKernels) {
+  EXPECT_THAT(
+      Layer().Launches(16),
+      ElementsAre("embed", "rms_norm", "linear", "attention", "attention", "linear", "rms_norm",
+                  "router", "router", "routed_experts", "routed_experts", "routed_experts",
+                  "routed_experts", "routed_experts", "select_rows", "rms_norm", "head"));
+}
+
+TEST(CardLower, WhatIsObservedIsMadeByALaunchOfItsOwn) {
+  Layer layer;
+  layer.export_keys = true;
+  // The keys' norm and rope no longer belong to the attention alone.
+  EXPECT_THAT(
+      layer.Launches(1, {"logits", "keys"}),
+      ElementsAre("embed", "linear", "rms_norm", "rope", "rms_norm", "rope", "append", "append",
+                  "attention", "linear", "router", "routed_experts", "routed_experts", "head"));
+  // The router's choice is written by the experts' launch.
+  EXPECT_EQ(Layer().Launches(1, {"logits", "ids"}).size(), 8U);
+}
+
+TEST(CardLower, MatricesOfDifferentActivationGroupsGoApart) {
+  // q and k in blocks of 32, the head too; v like them: one launch. Q8_0 beside Q4_K: two.
+  EXPECT_EQ(Layer(TensorType::kQ8_0).Launches(1).size(), 8U);
+  Layer mixed;
+  mixed.v = mixed.toy.Add("v8", {256, 64}, TensorType::kQ8_0);
+  EXPECT_EQ(mixed.Launches(1).size(), 9U);
+}
+
+TEST(CardLower, PromptsNameWhatIsABandAndFewRowsNothing) {
+  EXPECT_THAT(Layer().Lower(8).inexact, testing::IsEmpty());
+  // The output projection here is F16; all else is integers.
+  EXPECT_THAT(Layer().Lower(16).inexact, ElementsAre("attention/1 on the card, prompts (band)",
+                                                     "linear/1 on the card, prompts (band)"));
+}
+
+TEST(CardLower, GateAndUpOfDifferentFormatsAreRefusedNamingBoth) {
+  Layer layer(TensorType::kQ4_K, TensorType::kQ4_K, TensorType::kQ5_K);
+  const test::Refusal refusal = test::RefusalOf([&] { layer.Lower(1); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
+  EXPECT_THAT(refusal.message, HasSubstr("Q4_K"));
+  EXPECT_THAT(refusal.message, HasSubstr("Q5_K"));
+}
+
+TEST(CardLower, AMissingExportIsRefusedByName) {
+  const test::Refusal refusal = test::RefusalOf([&] { Layer().Lower(1, {"nothing"}); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kBadModel);
+  EXPECT_THAT(refusal.message, HasSubstr("'nothing'"));
+}
+
+TEST(CardWeightLayout, TypesWithoutKernelsOfTheCardAreDecodedAndNamed) {
+  ToySeat toy;
+  toy.Add("a", {256, 32}, TensorType::kQ4_K);
+  toy.Add("b", {256, 32}, TensorType::kIQ1_S);
+  const CardWeightLayout layout(toy.Model(), toy.description);
+  EXPECT_EQ(layout.place(0).layout, CardLayout::kFileRows);  // the table, F32
+  EXPECT_EQ(layout.place(1).layout, CardLayout::kCardForm);
+  EXPECT_EQ(layout.place(2).layout, CardLayout::kDecoded);
+  EXPECT_EQ(layout.place(2).bytes, 256U * 32 * 2);
+  EXPECT_THAT(layout.decoded(), ElementsAre("b (IQ1_S) as F16"));
+  EXPECT_EQ(layout.staging_bytes(), 32U * 144);
+}
+
+// Where there is a card this says nothing; the machines that run these tests have none.
+TEST(Cards, AMachineWithoutADriverIsToldSoAndTheProgramGoesOn) {
+  try {
+    const std::vector<std::string> lines = CardLines();
+    EXPECT_THAT(lines, testing::Each(HasSubstr("CUDA")));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kDevice);
+    EXPECT_THAT(error.what(), HasSubstr("driver"));
+    EXPECT_THAT(error.what(), HasSubstr("--device none"));
+  }
+}
+
+}  // namespace
+}  // namespace bloomery::exec
