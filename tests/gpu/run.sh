@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Every test and bench that needs a card, on a machine that has one: run from the folder that tests/gpu/pack.sh
+# packed, unpacked there. Prints a table; everything also goes to $OUT (./out where it is not set). Ends with 1
+# when a test failed. Under eight minutes on one H200.
+#
+#   tar xJf bloomery-gpu.tar.xz && bloomery-gpu/tests/gpu/run.sh [quick]
+#
+# quick: tests alone.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+out=${OUT:-$PWD/out}
+mkdir -p "$out"
+export LD_LIBRARY_PATH=$PWD/lib BLOOMERY_SOURCE_DIR=$PWD BLOOMERY_BINARY_DIR=$PWD
+log=$out/tests.txt
+: >"$log"
+failed=0
+rows=()
+
+# step NAME SECONDS COMMAND…: one row of the table.
+step() {
+  local name=$1 limit=$2 start=$SECONDS
+  shift 2
+  { echo; echo "== $name"; timeout "$limit" "$@" 2>&1; } >>"$log"
+  local status=$?
+  [ $status = 0 ] || failed=1
+  local tests
+  tests=$(tac "$log" | sed '/^== /q' | grep -oE '\[  PASSED  \] [0-9]+|\[  FAILED  \] [0-9]+ test|ERROR SUMMARY: [0-9]+ error|RACECHECK SUMMARY: [0-9]+ hazard' |
+    sort -u | tr '\n' ' ')
+  rows+=("| $name | $([ $status = 0 ] && echo passed || echo "FAILED ($status)") | $tests| $((SECONDS - start)) s |")
+}
+
+fixture() { [ -s "$1" ] || bin/bloomery fixture --arch qwen3moe --layers 48 --type Q4_K_M --vocab 151936 "$1" >>"$log" 2>&1; }
+model=${MODEL:-/tmp/bloomery-qwen3-30b-a3b-shape.gguf}
+[ "${1:-}" = quick ] || fixture "$model" &
+
+step "kernels against the references" 120 bin/gpu_test_kernels
+step "seat: decode = CPU bit for bit, rows, replay, slots" 90 bin/gpu_test_seat
+# Goldens of the float32 column; hidden states and the router's logits, whose bounds are tighter than what
+# float weights of prompts keep on a card, are looked at on the CPU.
+BLOOMERY_TEST_DEVICE=CUDA0 step "oracles on the card" 90 bin/test_oracle \
+  --gtest_filter='MiniQwen3moe.*:Seedling.*:-*HiddenStates*:*3e4*'
+step "server: first request, eight streams each equal to itself alone" 60 python3 tests/gpu/serve_check.py bin/bloomery-serve
+if command -v compute-sanitizer >/dev/null; then
+  # One model, decode of single rows and a prompt: every kind of launch of both kinds of programs.
+  step "memcheck" 100 compute-sanitizer --tool memcheck --error-exitcode 9 bin/gpu_test_seat --gtest_filter='CardSeat.TheBestLogits*'
+  step "racecheck" 100 compute-sanitizer --tool racecheck --error-exitcode 9 bin/gpu_test_seat --gtest_filter='CardSeat.TheBestLogits*'
+fi
+wait
+{
+  echo "Commit $(cat commit), $(date -u +%F), $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | head -1), $(nproc) cores"
+  echo
+  echo '| test | result | | time |'
+  echo '|---|---|---|---|'
+  printf '%s\n' "${rows[@]}"
+} | tee "$out/card.md"
+if [ "${1:-}" != quick ]; then
+  {
+    echo; echo '```'
+    timeout 60 bin/gpu_bench_kernels
+    echo '```'; echo
+    timeout 100 bin/bloomery bench -m "$model" -dev CUDA0 -p 512 -n 128 -np 1,8 -r 5
+    timeout 60 bin/bloomery bench -m "$model" -dev CUDA0 -ub 4096 -p 4096 -n 0 -r 5 | grep '^| Q'
+    timeout 60 bin/bloomery bench -m "$model" -dev CUDA0 -p 0 -n 128 -d 4096 -r 5 | grep '^| Q'
+    echo
+    timeout 60 bin/bloomery bench -m "$model" -dev CUDA0 -p 512 -n 32 -r 1 -o steps | grep '^|'
+  } >"$out/bench.md" 2>"$out/bench.err"
+  cat "$out/bench.md"
+  sort -u "$out/bench.err" | head -5
+fi
+[ $failed = 0 ] || { grep -E 'FAILED|Failure' -A6 "$log" | head -60; exit 1; }
