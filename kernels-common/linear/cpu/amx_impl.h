@@ -10,9 +10,10 @@
 // product of bf16 tiles, exact as well (TokenMins).
 //
 // A step of 256 of 64 weight rows at a time, so that the activation rows' codes of the step are
-// read from the first cache three times of four. The tile unit works beside the vector units if
-// both have instructions in the same few hundred: the products of one work, the packing of the
-// planes after it and the float end of the work before it are therefore interleaved by quarters.
+// read from the first cache three times of four. A core whose other hyperthread is busy seems to
+// keep two writes of tiles in flight, and what comes behind the next one waits (docs/measurements/
+// cpu.md). Tile instructions are therefore spread one by one over the vector work: over the packing
+// of the planes that come next and the float end of the products before.
 #pragma once
 
 #include <immintrin.h>
@@ -84,10 +85,13 @@ struct alignas(64) PlaneHead {
   float m[kLanes];
 };
 
-// Products of one tile: [activation row][weight row].
+// Products of one or two tiles: [activation row][weight row], the second tile's rows after the
+// first's.
 struct alignas(64) TileProducts {
-  std::int32_t of_plane[2][kTokensMax][kLanes];
-  float of_mins[kTokensMax][kLanes];
+  std::int32_t of_plane[2][2 * kTokensMax][kLanes];
+};
+struct alignas(64) MinProducts {
+  float of_row[2 * kTokensMax][kLanes];
 };
 
 // The sums of a step's sub-blocks of one activation row as pairs of bf16, zero beyond them. A sum
@@ -100,8 +104,10 @@ struct alignas(64) TokenMins {
 struct alignas(64) AmxScratch {
   PlaneStep planes[2];
   PlaneHead heads[3];
-  TileProducts products[2];
+  TileProducts products;
+  MinProducts min_products[2];
   TokenMins mins[kChunkRows];  // by tile and row of it, as y
+  float scales[2][kChunkRows];
   float y[kBlockGroups][kChunkRows][kLanes];
 };
 static_assert(sizeof(AmxScratch) <= kAmxScratchBytes);
@@ -247,13 +253,17 @@ class PlanePacker {
   PlanePacker(const std::byte* const* w, std::size_t step, PlaneStep* out, PlaneHead* head)
       : packer_(w, step), folder_(Head(packer_, head)), out_(out) {}
 
-  void Quarter(std::size_t quarter) {
+  // Between its fourths calls between(0) to between(3).
+  template <class Between>
+  [[gnu::always_inline]] void Quarter(std::size_t quarter, const Between& between) {
     const auto fold = [this](std::size_t i, __m512i codes) { folder_.Fold(i, codes, out_); };
     if constexpr (kHighNibbles<Format>) {
-      packer_.Nibbles(quarter, fold,
-                      [this](std::size_t i, __m512i codes) { folder_.FoldHigh(i, codes, out_); });
+      const auto fold_high = [this](std::size_t i, __m512i codes) {
+        folder_.FoldHigh(i, codes, out_);
+      };
+      packer_.Nibbles(quarter, fold, fold_high, between);
     } else {
-      packer_.Codes(quarter, fold);
+      packer_.Codes(quarter, fold, between);
     }
   }
 
@@ -300,8 +310,7 @@ class PlanePacker {
 // ---- Activation rows.
 
 // A chunk of activation rows in tiles of one height, so that the tiles' shape stays: the last tile
-// repeats rows of the one before it where the rows do not divide. From two tiles on their number is
-// even, for they are multiplied in pairs.
+// repeats rows of the one before it where the rows do not divide.
 struct TokenTiles {
   const LinearArgs* args;
   std::size_t first;
@@ -311,8 +320,7 @@ struct TokenTiles {
 
   TokenTiles(const LinearArgs& linear, std::size_t first_row)
       : args(&linear), first(first_row), rows(std::min(kChunkRows, linear.rows - first_row)) {
-    const std::size_t whole = (rows + kTokensMax - 1) / kTokensMax;
-    count = whole == 1 ? 1 : (whole + 1) / 2 * 2;
+    count = (rows + kTokensMax - 1) / kTokensMax;
     height = (rows + count - 1) / count;
   }
   std::size_t row(std::size_t tile) const { return first + std::min(tile * height, rows - height); }
@@ -356,72 +364,105 @@ void ReadMins(const TokenTiles& tokens, std::size_t step, TokenMins* out) {
 
 // ---- Products.
 
-// One or two tiles' products with one step of sixteen weight rows, a quarter after the other. Tile
-// registers: sums 0-3 (plane * 2 + tile), activations 4 and 5, planes 6 and 7.
+// One or two tiles' products with one step of sixteen weight rows, in sixteen steps of one product.
+// Tile registers: sums 0-3 (plane * 2 + tile), activations 4 and 5, planes 6 and 7.
 template <class Tiles, class Format, bool kPair>
 class TilePass {
  public:
-  TilePass(Tiles* tiles, const TokenTiles& tokens, std::size_t step, std::size_t tile)
+  TilePass(Tiles* tiles, const TokenTiles& tokens, std::size_t step, std::size_t tile,
+           const PlaneStep& planes, TileProducts* out)
       : tiles_(tiles),
+        planes_(planes),
+        out_(out),
+        height_(tokens.height),
         a_{tokens.args->quantised.codes(tokens.row(tile)) + kStepValues * step,
            tokens.args->quantised.codes(tokens.row(tile + (kPair ? 1 : 0))) + kStepValues * step},
-        stride_(tokens.args->quantised.row_bytes) {
-    tiles_->template Zero<0>();
-    tiles_->template Zero<1>();
-    tiles_->template Zero<2>();
-    tiles_->template Zero<3>();
-  }
+        stride_(tokens.args->quantised.row_bytes) {}
 
-  void Quarter(std::size_t quarter, const PlaneStep& planes) {  // 64 codes
-    tiles_->template Load<4>(a_[0] + 64 * quarter, stride_);
-    tiles_->template Load<6>(planes.planes[0][16 * quarter], 64);
-    Multiply<SignedPlane(kForm), 0, 4, 6>();
-    if constexpr (kPair) {
-      tiles_->template Load<5>(a_[1] + 64 * quarter, stride_);
-      Multiply<SignedPlane(kForm), 1, 5, 6>();
-    }
-    if constexpr (TwoPlanes(kForm)) {
-      tiles_->template Load<7>(planes.planes[1][16 * quarter], 64);
-      Multiply<false, 2, 4, 7>();
-      if constexpr (kPair) {
-        Multiply<false, 3, 5, 7>();
-      }
-    }
-  }
-
-  // The products with the mins, between the stores of the others.
-  void End(const PlaneHead& head, const TokenMins* mins, std::size_t height, TileProducts* out) {
+  // The products with the mins, in sums 2 and 3.
+  void StartMins(const PlaneHead& head, const TokenMins* mins, MinProducts* out) {
     if constexpr (Format::kMins) {
+      mins_out_ = out;
       tiles_->template Load<6>(head.mins, 64);
       tiles_->template Load<4>(mins, 64);
-      tiles_->template Zero<5>();
-      tiles_->template MultiplyBf16<5, 4, 6>();
+      tiles_->template Zero<2>();
+      tiles_->template MultiplyBf16<2, 4, 6>();
+      if constexpr (kPair) {
+        tiles_->template Load<5>(mins + height_, 64);
+        tiles_->template Zero<3>();
+        tiles_->template MultiplyBf16<3, 5, 6>();
+      }
     }
-    tiles_->template Store<0>(out[0].of_plane[0]);
-    if constexpr (Format::kMins && kPair) {
-      tiles_->template Load<4>(mins + height, 64);
-      tiles_->template Zero<0>();
-      tiles_->template MultiplyBf16<0, 4, 6>();
+  }
+
+  // Step `j` < 4 of quarter `quarter` < 4, in this order: the first plane's products, then the
+  // second's. The last quarter takes the second plane first, so that its sums are stored while the
+  // first plane's are made.
+  [[gnu::always_inline]] void Step(std::size_t quarter, std::size_t j) {
+    const bool second = TwoPlanes(kForm) && (quarter == 3) != (j >= 2);
+    if (j % 2 == 1 && !kPair) {
+      return;
     }
+    if (j == 0) {
+      tiles_->template Load<4>(a_[0] + 64 * quarter, stride_);
+    } else if (j == 1) {
+      tiles_->template Load<5>(a_[1] + 64 * quarter, stride_);
+    }
+    if (quarter == 0) {
+      Begin(j);
+    }
+    if (second) {
+      if constexpr (TwoPlanes(kForm)) {
+        if (j % 2 == 0) {
+          tiles_->template Load<7>(planes_.planes[1][16 * quarter], 64);
+          Multiply<false, 2, 4, 7>();
+        } else {
+          Multiply<false, 3, 5, 7>();
+        }
+      }
+    } else if (j < 2 || TwoPlanes(kForm)) {
+      if (j % 2 == 0) {
+        tiles_->template Load<6>(planes_.planes[0][16 * quarter], 64);
+        Multiply<SignedPlane(kForm), 0, 4, 6>();
+      } else {
+        Multiply<SignedPlane(kForm), 1, 5, 6>();
+      }
+    }
+    if (TwoPlanes(kForm) && quarter == 3 && j == 2) {
+      tiles_->template Store<2>(out_->of_plane[1]);
+    } else if (TwoPlanes(kForm) && quarter == 3 && j == 3) {
+      tiles_->template Store<3>(out_->of_plane[1][height_]);
+    }
+  }
+
+  void End() {
+    tiles_->template Store<0>(out_->of_plane[0]);
     if constexpr (kPair) {
-      tiles_->template Store<1>(out[1].of_plane[0]);
-    }
-    if constexpr (TwoPlanes(kForm)) {
-      tiles_->template Store<2>(out[0].of_plane[1]);
-      if constexpr (kPair) {
-        tiles_->template Store<3>(out[1].of_plane[1]);
-      }
-    }
-    if constexpr (Format::kMins) {
-      tiles_->template Store<5>(out[0].of_mins);
-      if constexpr (kPair) {
-        tiles_->template Store<0>(out[1].of_mins);
-      }
+      tiles_->template Store<1>(out_->of_plane[0][height_]);
     }
   }
 
  private:
   static constexpr PlaneForm kForm = kPlaneForm<Format>;
+
+  // Takes the mins' products out of the sums of step j of the first quarter, which start at zero.
+  [[gnu::always_inline]] void Begin(std::size_t j) {
+    if (j == 0) {
+      tiles_->template Zero<0>();
+    } else if (j == 1) {
+      tiles_->template Zero<1>();
+    } else if (j == 2) {
+      if constexpr (Format::kMins) {
+        tiles_->template Store<2>(mins_out_->of_row);
+      }
+      tiles_->template Zero<2>();
+    } else {
+      if constexpr (Format::kMins) {
+        tiles_->template Store<3>(mins_out_->of_row[height_]);
+      }
+      tiles_->template Zero<3>();
+    }
+  }
 
   template <bool kSigned, int kC, int kA, int kB>
   void Multiply() {
@@ -433,6 +474,10 @@ class TilePass {
   }
 
   Tiles* tiles_;
+  const PlaneStep& planes_;
+  TileProducts* out_;
+  MinProducts* mins_out_ = nullptr;
+  std::size_t height_;
   const std::int8_t* a_[2];
   std::size_t stride_;
 };
@@ -450,33 +495,68 @@ __m512i WholeProduct(const TileProducts& products, std::size_t i) {
   }
 }
 
-// y += t of N5, at the first step y = +0 + t, for rows [begin, end) of one tile; a: their scales,
-// `stride` bytes apart, and y by row of the tile.
-template <class Format, bool kFirst>
-void Finish(const PlaneHead& head, const TileProducts& products, const std::byte* a,
-            std::size_t stride, std::size_t begin, std::size_t end, float (*y)[kLanes]) {
-  const __m512 d = _mm512_load_ps(head.d);
-  const __m512 m = _mm512_load_ps(head.m);
-  for (std::size_t i = begin; i < end; ++i) {
-    const __m512 product = _mm512_cvtepi32_ps(WholeProduct<kPlaneForm<Format>>(products, i));
-    __m512 u;
-    if constexpr (Format::kMins) {
-      u = _mm512_fmadd_ps(d, product, _mm512_mul_ps(m, _mm512_load_ps(products.of_mins[i])));
-    } else {
-      u = _mm512_mul_ps(d, product);
+// y += t of N5, at the first step y = +0 + t, a few rows at a time.
+template <class Format>
+class Finisher {
+ public:
+  Finisher() = default;
+  // All `rows` of the products; scales and y by row.
+  Finisher(const PlaneHead& head, const TileProducts& products, const MinProducts& mins,
+           const float* scales, float (*y)[kLanes], std::size_t rows, bool first)
+      : head_(&head),
+        products_(&products),
+        mins_(&mins),
+        scales_(scales),
+        y_(y),
+        rows_(rows),
+        kept_(first ? 0 : 0xFFFF) {}
+
+  std::size_t rows() const { return rows_; }
+
+  // The next `count` rows, as far as there are any.
+  [[gnu::always_inline]] void Rows(std::size_t count) {
+    // In registers: stores of vectors may be to members, as far as the compiler knows.
+    const std::size_t begin = next_;
+    const std::size_t end = std::min(begin + count, rows_);
+    if (begin == end) {
+      return;
     }
-    float scale = 0.0F;
-    std::memcpy(&scale, a + i * stride, 4);
-    const __m512 t = _mm512_fmadd_ps(_mm512_set1_ps(scale), u, _mm512_setzero_ps());
-    const __m512 before = kFirst ? _mm512_setzero_ps() : _mm512_load_ps(y[i]);
-    _mm512_store_ps(y[i], _mm512_add_ps(before, t));
+    const TileProducts& products = *products_;
+    const MinProducts& mins = *mins_;
+    const float* scales = scales_;
+    float(*y)[kLanes] = y_;
+    const __mmask16 kept = kept_;
+    const __m512 d = _mm512_load_ps(head_->d);
+    const __m512 m = Format::kMins ? _mm512_load_ps(head_->m) : _mm512_setzero_ps();
+    next_ = end;
+    for (std::size_t i = begin; i < end; ++i) {
+      const __m512 product = _mm512_cvtepi32_ps(WholeProduct<kPlaneForm<Format>>(products, i));
+      __m512 u;
+      if constexpr (Format::kMins) {
+        u = _mm512_fmadd_ps(d, product, _mm512_mul_ps(m, _mm512_load_ps(mins.of_row[i])));
+      } else {
+        u = _mm512_mul_ps(d, product);
+      }
+      const __m512 t = _mm512_fmadd_ps(_mm512_set1_ps(scales[i]), u, _mm512_setzero_ps());
+      _mm512_store_ps(y[i], _mm512_add_ps(_mm512_maskz_load_ps(kept, y[i]), t));
+    }
   }
-}
+
+ private:
+  const PlaneHead* head_ = nullptr;
+  const TileProducts* products_ = nullptr;
+  const MinProducts* mins_ = nullptr;
+  const float* scales_ = nullptr;
+  float (*y_)[kLanes] = nullptr;
+  std::size_t rows_ = 0;
+  std::size_t next_ = 0;
+  __mmask16 kept_ = 0;
+};
 
 // ---- The walk.
 
 // Weight rows n .. n + live - 1, at most a block, over one chunk.
-template <class Tiles, class Format, bool kPair>
+template <class Tiles, class Format>
 class BlockWalk {
  public:
   BlockWalk(Tiles* tiles, const TokenTiles& tokens, std::size_t n, std::size_t live,
@@ -487,7 +567,6 @@ class BlockWalk {
         live_(live),
         groups_((live + kLanes - 1) / kLanes),
         all_(tokens.args->weight.k / kStepValues * groups_),
-        turns_(tokens.count / kTogether),
         scratch_(scratch) {
     const WeightRows& weight = tokens.args->weight;
     for (std::size_t i = 0; i < groups_ * kLanes; ++i) {  // past the end: the last row again
@@ -500,57 +579,86 @@ class BlockWalk {
   void Run() {
     Packer first = PackerOf(0);
     for (std::size_t quarter = 0; quarter < 4; ++quarter) {
-      first.Quarter(quarter);
+      first.Quarter(quarter, [](std::size_t) {});
     }
-    Work last;
     for (std::size_t planes = 0; planes < all_; ++planes) {
-      if (Format::kMins && planes % groups_ == 0) {
-        ReadMins<Format>(tokens_, planes / groups_, scratch_->mins);
+      if (planes % groups_ == 0) {
+        ReadTokens(planes / groups_);
       }
-      std::size_t turn = 0;
-      if (planes + 1 < all_) {
-        Packer next = PackerOf(planes + 1);
-        last = Products({planes, 0}, last, [this, &next](std::size_t quarter) {
-          Ask();
-          next.Quarter(quarter);
-        });
-        turn = 1;
-      }
-      for (; turn < turns_; ++turn) {
-        last = Products({planes, turn}, last, [](std::size_t) {});
+      for (std::size_t tile = 0; tile < tokens_.count; tile += 2) {
+        const bool pack = tile == 0 && planes + 1 < all_;
+        if (tile + 1 < tokens_.count) {
+          pack ? PackedProducts<true>(planes, tile) : Products<true>(planes, tile);
+        } else {
+          pack ? PackedProducts<false>(planes, tile) : Products<false>(planes, tile);
+        }
       }
     }
-    for (std::size_t quarter = 0; quarter < 4; ++quarter) {
-      FinishQuarter(last, quarter);
-    }
+    last_.Rows(last_.rows());
     Store();
   }
 
  private:
   using Packer = PlanePacker<Format>;
-  static constexpr std::size_t kTogether = kPair ? 2 : 1;
-  static constexpr std::size_t kNone = ~std::size_t{0};
+  template <bool kPair>
+  using Pass = TilePass<Tiles, Format, kPair>;
+  // The float end takes the first twelve steps of sixteen: then new products are stored.
+  static constexpr std::size_t kFinishSteps = 12;
 
-  struct Work {
-    std::size_t planes = kNone;
-    std::size_t turn = 0;
-  };
+  template <bool kPair>
+  Pass<kPair> PassOf(std::size_t planes, std::size_t tile) {
+    return Pass<kPair>(tiles_, tokens_, planes / groups_, tile, scratch_->planes[planes % 2],
+                       &scratch_->products);
+  }
 
-  // The products of `work`, beside `pack` and the float end of `last`.
-  template <class Pack>
-  Work Products(const Work& work, const Work& last, const Pack& pack) {
-    const std::size_t tile = work.turn * kTogether;
-    TilePass<Tiles, Format, kPair> pass(tiles_, tokens_, work.planes / groups_, tile);
+  // The products of one or two tiles with `planes`, beside the float end of those before.
+  template <bool kPair>
+  void Products(std::size_t planes, std::size_t tile) {
+    Pass<kPair> pass = PassOf<kPair>(planes, tile);
+    pass.StartMins(scratch_->heads[planes % 3], scratch_->mins + tile * tokens_.height,
+                   &scratch_->min_products[works_ % 2]);
+    Finisher<Format> last = last_;  // a local one, which stores cannot change
+    const std::size_t some = (last.rows() + kFinishSteps - 1) / kFinishSteps;
     for (std::size_t quarter = 0; quarter < 4; ++quarter) {
-      pass.Quarter(quarter, scratch_->planes[work.planes % 2]);
-      pack(quarter);
-      if (last.planes != kNone) {
-        FinishQuarter(last, quarter);
+      for (std::size_t j = 0; j < 4; ++j) {
+        pass.Step(quarter, j);
+        last.Rows(some);
       }
     }
-    pass.End(scratch_->heads[work.planes % 3], scratch_->mins + tile * tokens_.height,
-             tokens_.height, scratch_->products);
-    return work;
+    pass.End();
+    Made<kPair>(planes, tile);
+  }
+
+  // The same, and beside it the packing of the planes after these.
+  template <bool kPair>
+  void PackedProducts(std::size_t planes, std::size_t tile) {
+    Pass<kPair> pass = PassOf<kPair>(planes, tile);
+    pass.StartMins(scratch_->heads[planes % 3], scratch_->mins + tile * tokens_.height,
+                   &scratch_->min_products[works_ % 2]);
+    Packer next = PackerOf(planes + 1);
+    Finisher<Format> last = last_;  // local ones, which stores cannot change
+    const std::byte* ahead = ahead_;
+    const std::size_t some = (last.rows() + kFinishSteps - 1) / kFinishSteps;
+    for (std::size_t quarter = 0; quarter < 4; ++quarter) {
+      next.Quarter(quarter, [&](std::size_t j) __attribute__((always_inline)) {
+        pass.Step(quarter, j);
+        last.Rows(some);
+        ahead = Ask(ahead);
+      });
+    }
+    ahead_ = ahead;
+    pass.End();
+    Made<kPair>(planes, tile);
+  }
+
+  template <bool kPair>
+  void Made(std::size_t planes, std::size_t tile) {
+    const std::size_t row = tile * tokens_.height;
+    last_ = Finisher<Format>(
+        scratch_->heads[planes % 3], scratch_->products, scratch_->min_products[works_ % 2],
+        scratch_->scales[planes / groups_ % 2] + row, scratch_->y[planes % groups_] + row,
+        (kPair ? 2 : 1) * tokens_.height, planes < groups_);
+    ++works_;
   }
 
   Packer PackerOf(std::size_t planes) {
@@ -558,33 +666,32 @@ class BlockWalk {
                   &scratch_->heads[planes % 3]);
   }
 
-  void FinishQuarter(const Work& work, std::size_t quarter) {
-    // Of two tiles, a half of one.
-    const std::size_t of_tile = kPair ? quarter / 2 : 0;
-    const std::size_t parts = 4 / kTogether;
-    const std::size_t part = quarter % parts;
-    const std::size_t tile = work.turn * kTogether + of_tile;
+  void ReadTokens(std::size_t step) {
     const QuantisedRows& rows = tokens_.args->quantised;
-    const auto* a =
-        reinterpret_cast<const std::byte*>(rows.scales(tokens_.row(tile)) + work.planes / groups_);
-    const PlaneHead& head = scratch_->heads[work.planes % 3];
-    const TileProducts& products = scratch_->products[of_tile];
-    const std::size_t begin = tokens_.height * part / parts;
-    const std::size_t end = tokens_.height * (part + 1) / parts;
-    float(*y)[kLanes] = scratch_->y[work.planes % groups_] + tile * tokens_.height;
-    if (work.planes < groups_) {
-      Finish<Format, true>(head, products, a, rows.row_bytes, begin, end, y);
-    } else {
-      Finish<Format, false>(head, products, a, rows.row_bytes, begin, end, y);
+    float* out = scratch_->scales[step % 2];
+    for (std::size_t tile = 0; tile < tokens_.count; ++tile) {
+      const float* scale = rows.scales(tokens_.row(tile)) + step;
+      for (std::size_t i = 0; i < tokens_.height; ++i, scale += rows.row_bytes / sizeof(float)) {
+        *out++ = *scale;
+      }
+    }
+    if constexpr (Format::kMins) {
+      ReadMins<Format>(tokens_, step, scratch_->mins);
     }
   }
 
-  // For a quarter's share of the block after this one: in the order of memory, so that the
-  // processor's own prefetch helps, and a few at a time, for a core has few requests in flight.
-  void Ask() {
-    constexpr std::size_t kShare = kLanes * Format::kBytes / 4;
-    PrefetchToL2(ahead_, kShare);
-    ahead_ += kShare;
+  // Asks for a sixteenth of a step's share of the block after this one: in the order of memory and
+  // for one line of 2, so that the processor's own prefetch brings the others: a core has few
+  // requests in flight. Returns what comes next.
+  [[gnu::always_inline]] static const std::byte* Ask(const std::byte* ahead) {
+    constexpr std::size_t kShare = kLanes * Format::kBytes / 16;
+    constexpr std::size_t kApart = 64 * 2;
+    const auto from = reinterpret_cast<std::uintptr_t>(ahead);
+    const std::size_t first = (from + kApart - 1) / kApart * kApart - from;
+    for (std::size_t at = first; at < kShare; at += kApart) {
+      PrefetchToL2(ahead + at, 1);
+    }
+    return ahead + kShare;
   }
 
   void Store() const {
@@ -607,8 +714,9 @@ class BlockWalk {
   std::size_t live_;
   std::size_t groups_;
   std::size_t all_;  // planes
-  std::size_t turns_;
   AmxScratch* scratch_;
+  std::size_t works_ = 0;  // products made
+  Finisher<Format> last_;  // of the newest
   const std::byte* ahead_ = nullptr;
   const std::byte* w_[kBlockGroups * kLanes];
 };
@@ -629,11 +737,7 @@ void TileRows(const LinearArgs& args, std::size_t n_begin, std::size_t n_end, st
     tiles.Configure(tokens.height);
     for (std::size_t n = n_begin; n < n_end; n += kBlockGroups * kLanes) {
       const std::size_t live = std::min(kBlockGroups * kLanes, n_end - n);
-      if (tokens.count == 1) {
-        BlockWalk<Tiles, Format, false>(&tiles, tokens, n, live, memory).Run();
-      } else {
-        BlockWalk<Tiles, Format, true>(&tiles, tokens, n, live, memory).Run();
-      }
+      BlockWalk<Tiles, Format>(&tiles, tokens, n, live, memory).Run();
     }
   }
 }

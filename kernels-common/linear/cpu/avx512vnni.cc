@@ -60,8 +60,9 @@ void PackK(const std::byte* const* w, std::size_t step, std::size_t /*count*/, v
   const LanePacker<Format> packer(w, step);
   packer.Head(out);
   for (std::size_t quarter = 0; quarter < 4; ++quarter) {
-    packer.Codes(quarter,
-                 [out](std::size_t i, __m512i codes) { StoreWords(out->codes[i], codes); });
+    packer.Codes(
+        quarter, [out](std::size_t i, __m512i codes) { StoreWords(out->codes[i], codes); },
+        [](std::size_t) {});
   }
 }
 

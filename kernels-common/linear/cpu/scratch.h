@@ -17,7 +17,7 @@ inline constexpr std::size_t kTileStepBytes = 384;
 inline constexpr std::size_t kLanesStepBytes = 11520;
 
 // amx_impl.h: what a call takes whatever its k.
-inline constexpr std::size_t kAmxScratchBytes = 108032;
+inline constexpr std::size_t kAmxScratchBytes = 114688;
 
 inline constexpr std::size_t kScratchStepBytes =
     std::max({kLanesStepBytes, kTileRows* kTileStepBytes,  // avx2.cc: eight unpacked rows

@@ -4,9 +4,10 @@
 // from files built for AVX-512 VNNI only.
 //
 // LanePacker<Format>(w, step): w holds the sixteen rows. Head(out) writes scales, side, d and m.
-// Codes(quarter, emit), for the quarters 0 to 3 in this order, calls emit(i, v) once for every
-// i < 64, in any order: v has codes 4i..4i+3 of each row as unsigned bytes; signed codes lie 128
-// above their value.
+// Codes(quarter, emit, between), for the quarters 0 to 3 in this order, calls emit(i, v) once for
+// every i < 64, in any order: v has codes 4i..4i+3 of each row as unsigned bytes; signed codes lie
+// 128 above their value. It calls between(0) to between(3) before each fourth of a quarter's, for
+// work that is to run beside it; inlined always, so that these numbers are constants.
 #pragma once
 
 #include <immintrin.h>
@@ -67,12 +68,17 @@ class LanePacker {
     _mm512_store_ps(out->m, _mm512_load_ps(m_));
   }
 
-  template <class Emit>
-  void Codes(std::size_t quarter, const Emit& emit) const {
+  template <class Emit, class Between>
+  [[gnu::always_inline]] void Codes(std::size_t quarter, const Emit& emit,
+                                    const Between& between) const {
     __m512i words[16];
     TransposeSixteen([this, quarter](std::size_t row) { return codes_[row] + 64 * quarter; },
                      words);
+#pragma GCC unroll 16
     for (std::size_t i = 0; i < 16; ++i) {
+      if (i % 4 == 0) {
+        between(i / 4);
+      }
       emit(16 * quarter + i, words[i]);
     }
   }
@@ -193,18 +199,25 @@ class LanePacker<FormatQ4K> {
   void Head(KHead* out) const { SixBits().To(out); }
   SixBitHead SixBits() const { return SixBitHead(blocks_); }
 
-  template <class Emit>
-  void Codes(std::size_t quarter, const Emit& emit) const {
-    Nibbles(quarter, emit,
-            [&emit](std::size_t i, __m512i codes) { emit(i, _mm512_srli_epi16(codes, 4)); });
+  template <class Emit, class Between>
+  [[gnu::always_inline]] void Codes(std::size_t quarter, const Emit& emit,
+                                    const Between& between) const {
+    const auto emit_high = [&emit](std::size_t i, __m512i codes) {
+      emit(i, _mm512_srli_epi16(codes, 4));
+    };
+    Nibbles(quarter, emit, emit_high, between);
   }
   // The same, with the codes of odd sub-blocks times sixteen, as they lie, to emit_high.
-  template <class Emit, class EmitHigh>
-  void Nibbles(std::size_t quarter, const Emit& emit, const EmitHigh& emit_high) const {
+  template <class Emit, class EmitHigh, class Between>
+  [[gnu::always_inline]] void Nibbles(std::size_t quarter, const Emit& emit,
+                                      const EmitHigh& emit_high, const Between& between) const {
     __m512i words[8];
     TransposeEight(blocks_.At(16 + 32 * quarter), words);
 #pragma GCC unroll 8
     for (std::size_t i = 0; i < 8; ++i) {
+      if (i % 2 == 0) {
+        between(i / 2);
+      }
       emit(16 * quarter + i, BitsOf<0>(words[i], 0x0F));
       emit_high(16 * quarter + 8 + i, BitsOf<0>(words[i], 0xF0));
     }
@@ -221,8 +234,10 @@ class LanePacker<FormatQ5K> {
   void Head(KHead* out) const { SixBits().To(out); }
   SixBitHead SixBits() const { return SixBitHead(blocks_); }
 
-  template <class Emit>
-  void Codes(std::size_t quarter, const Emit& emit) const {  // sub-blocks 2q and 2q + 1
+  template <class Emit, class Between>
+  [[gnu::always_inline]] void Codes(std::size_t quarter, const Emit& emit,
+                                    const Between& between) const {  // sub-blocks 2q and 2q + 1
+#pragma GCC unroll 2
     for (std::size_t half = 0; half < 2; ++half) {
       __m512i words[4];
       __m512i high[4];  // bit v of a byte is of sub-block v
@@ -231,6 +246,9 @@ class LanePacker<FormatQ5K> {
       const std::size_t first = 16 * quarter + 4 * half;
 #pragma GCC unroll 4
       for (std::size_t i = 0; i < 4; ++i) {
+        if (i % 2 == 0) {
+          between(2 * half + i / 2);
+        }
         const __m512i two = _mm512_srli_epi16(high[i], static_cast<unsigned>(2 * quarter));
         emit(first + i, _mm512_or_si512(BitsOf<0>(words[i], 15), BitsOf<-4>(two, 16)));
         emit(first + 8 + i, _mm512_or_si512(BitsOf<4>(words[i], 15), BitsOf<-3>(two, 16)));
@@ -266,8 +284,9 @@ class LanePacker<FormatQ6K> {
   void ScaleBytes(__m512i* scales) const { blocks_.Words(192, scales); }
   __m512 D() const { return HighHalfs(blocks_.Last()); }
 
-  template <class Emit>
-  void Codes(std::size_t quarter, const Emit& emit) const {  // sixteen bytes of one half
+  template <class Emit, class Between>
+  [[gnu::always_inline]] void Codes(std::size_t quarter, const Emit& emit,
+                                    const Between& between) const {  // sixteen bytes of one half
     const std::size_t half = quarter / 2;
     const std::size_t at = 16 * (quarter % 2);
     __m512i a[4];
@@ -279,6 +298,7 @@ class LanePacker<FormatQ6K> {
     const std::size_t first = 32 * half + 4 * (quarter % 2);
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i) {
+      between(i);
       emit(first + i, _mm512_or_si512(BitsOf<0>(a[i], 15), BitsOf<-4>(high[i], 0x30)));
       emit(first + 8 + i, _mm512_or_si512(BitsOf<0>(b[i], 15), BitsOf<-2>(high[i], 0x30)));
       emit(first + 16 + i, _mm512_or_si512(BitsOf<4>(a[i], 15), BitsOf<0>(high[i], 0x30)));
@@ -309,13 +329,15 @@ class LanePacker<FormatQ2K> {
     _mm512_store_ps(out->m, Negative(HighHalfs(halfs)));
   }
 
-  template <class Emit>
-  void Codes(std::size_t quarter, const Emit& emit) const {  // sixteen bytes of one half
+  template <class Emit, class Between>
+  [[gnu::always_inline]] void Codes(std::size_t quarter, const Emit& emit,
+                                    const Between& between) const {  // sixteen bytes of one half
     __m512i words[4];
     blocks_.Words(16 + 16 * quarter, words);
     const std::size_t first = 32 * (quarter / 2) + 4 * (quarter % 2);
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i) {
+      between(i);
       emit(first + i, BitsOf<0>(words[i], 3));
       emit(first + 8 + i, BitsOf<2>(words[i], 3));
       emit(first + 16 + i, BitsOf<4>(words[i], 3));
@@ -346,15 +368,21 @@ class LanePacker<FormatIq4Xs> {
     _mm512_store_ps(out->m, _mm512_setzero_ps());
   }
 
-  template <class Emit>
-  void Codes(std::size_t quarter, const Emit& emit) const {
+  template <class Emit, class Between>
+  [[gnu::always_inline]] void Codes(std::size_t quarter, const Emit& emit,
+                                    const Between& between) const {
     const __m512i table = _mm512_xor_si512(_mm512_broadcast_i32x4(LoadInt128(kIq4Values.data())),
                                            _mm512_set1_epi8(static_cast<char>(0x80)));
-    for (std::size_t sub = 2 * quarter; sub < 2 * quarter + 2; ++sub) {
+#pragma GCC unroll 2
+    for (std::size_t half = 0; half < 2; ++half) {
+      const std::size_t sub = 2 * quarter + half;
       __m512i words[4];
       blocks_.Words(8 + 16 * sub, words);
 #pragma GCC unroll 4
       for (std::size_t i = 0; i < 4; ++i) {
+        if (i % 2 == 0) {
+          between(2 * half + i / 2);
+        }
         emit(8 * sub + i, _mm512_shuffle_epi8(table, BitsOf<0>(words[i], 15)));
         emit(8 * sub + 4 + i, _mm512_shuffle_epi8(table, BitsOf<4>(words[i], 15)));
       }
