@@ -13,9 +13,9 @@
 
 namespace bloomery::memory {
 
-// Looks at bytes [offset, offset + bytes.size()) of tensor `index`, whole values, where it is one of
-// the F32 tensors of at most limits::kCheckedTensorBytesMax; others pass. Error(kBadModel) naming
-// tensor and element.
+// Looks at bytes [offset, offset + bytes.size()) of tensor `index`, whole values, where it is one
+// of the F32 tensors of at most limits::kCheckedTensorBytesMax; others pass. Error(kBadModel)
+// naming tensor and element.
 void CheckFiniteStretch(const model::ModelFile& model, size_t index, uint64_t offset,
                         std::span<const std::byte> bytes);
 

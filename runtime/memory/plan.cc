@@ -8,7 +8,9 @@
 
 namespace bloomery::memory {
 
-void MemoryPlan::Add(std::string name, uint64_t bytes) { terms_.push_back({std::move(name), bytes}); }
+void MemoryPlan::Add(std::string name, uint64_t bytes) {
+  terms_.push_back({std::move(name), bytes});
+}
 
 void MemoryPlan::AddMapped(std::string name, uint64_t bytes) {
   mapped_.push_back({std::move(name), bytes});
@@ -30,15 +32,15 @@ bool MemoryPlan::Fits() const {
 void MemoryPlan::Check() const {
   if (Fits()) return;
   const bool own = budget_ == 0;
-  throw Error(ErrorKind::kNoMemory,
-              Line() +
-                  ": it does not fit; choose fewer slots, a smaller context or ubatch, a "
-                  "smaller cache type, or " +
-                  (of_ == PlanOf::kCard
-                       ? own ? "run without the card (--device none)" : "raise the budget"
-                   : own ? "override with --host-budget what the machine shows as available (a "
-                         "virtual machine may show less than it grows to)"
-                       : "raise the budget"));
+  throw Error(
+      ErrorKind::kNoMemory,
+      Line() +
+          ": it does not fit; choose fewer slots, a smaller context or ubatch, a "
+          "smaller cache type, or " +
+          (of_ == PlanOf::kCard ? own ? "run without the card (--device none)" : "raise the budget"
+           : own ? "override with --host-budget what the machine shows as available (a "
+                   "virtual machine may show less than it grows to)"
+                 : "raise the budget"));
 }
 
 std::string MemoryPlan::Line() const {

@@ -1,6 +1,7 @@
-// The placement decision of a seat in one memory (the host's or a card's): every term by name, decided before anything is
-// allocated. Either it fits the limit, or it is refused naming every term. Files mapped into the
-// address space are named beside the sum: the kernel drops their pages under pressure.
+// The placement decision of a seat in one memory (the host's or a card's): every term by name,
+// decided before anything is allocated. Either it fits the limit, or it is refused naming every
+// term. Files mapped into the address space are named beside the sum: the kernel drops their pages
+// under pressure.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ class MemoryPlan {
   // `budget`: bytes the user allows; 0: none given, then `available` holds, and where there is none
   // either, nothing does.
   explicit MemoryPlan(uint64_t budget, std::optional<HostLimit> available = std::nullopt,
-                    PlanOf of = PlanOf::kHost)
+                      PlanOf of = PlanOf::kHost)
       : of_(of), budget_(budget), available_(std::move(available)) {}
 
   void Add(std::string name, uint64_t bytes);

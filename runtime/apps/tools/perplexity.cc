@@ -31,8 +31,8 @@ class RowScorer {
     double sum = 0;
     const size_t last = ids.size() - 1;  // predicts nothing that is known
     const exec::SeatLimits& limits = runner_.limits();
-    const auto batch = static_cast<size_t>(limits.logit_rows_max == 0 ? limits.rows_max
-                                                                      : limits.logit_rows_max);
+    const auto batch =
+        static_cast<size_t>(limits.logit_rows_max == 0 ? limits.rows_max : limits.logit_rows_max);
     for (size_t begin = 0; begin < last; begin += batch) {
       const size_t end = std::min(begin + batch, last);
       pass_.clear();
