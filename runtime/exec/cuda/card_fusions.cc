@@ -56,16 +56,6 @@ graph::NodeId CardFusions::residual_add(graph::NodeId linear) const {
   return found == residuals_.end() ? -1 : found->second;
 }
 
-graph::ValueId CardFusions::Source(graph::ValueId value) const {
-  for (;;) {
-    const graph::NodeId producer = graph_.value(value).producer;
-    if (producer < 0) return value;
-    const graph::Node& node = graph_.nodes[static_cast<size_t>(producer)];
-    if (!IsA(node, BL_OP_RESHAPE)) return value;
-    value = node.inputs[0];
-  }
-}
-
 bool CardFusions::Only(graph::ValueId value, graph::NodeId reader) const {
   const std::vector<graph::NodeId>& all = readers(value);
   return !wanted(value) && all.size() == 1 && all.front() == reader;
@@ -109,15 +99,22 @@ void CardFusions::MatchAttention(graph::NodeId node) {
   };
   AttentionFusion fusion;
   std::vector<graph::NodeId> done = {k_append, v_append};
+  // The launch norms and turns heads as attention sees them: a norm over the whole width, or heads
+  // of another size, is not its own.
+  const int64_t head_dim = graph_.value(attention.inputs[0]).shape.ne[0];
+  const auto of_heads = [&](graph::ValueId value, const char* op, graph::NodeId reader) {
+    const graph::NodeId made = OwnProducer(value, op, reader);
+    return made >= 0 && graph_.value(input(made)).shape.ne[0] == head_dim ? made : -1;
+  };
   // Follows one of q and k back through rope and norm.
   const auto follow = [&](graph::ValueId value, graph::NodeId reader, graph::NodeId* rope,
                           graph::NodeId* norm) {
-    *rope = OwnProducer(value, BL_OP_ROPE, reader);
+    *rope = of_heads(value, BL_OP_ROPE, reader);
     if (*rope >= 0) {
       done.push_back(*rope);
       value = input(reader = *rope);
     }
-    *norm = OwnProducer(value, BL_OP_RMS_NORM, reader);
+    *norm = of_heads(value, BL_OP_RMS_NORM, reader);
     if (*norm < 0) return value;
     done.push_back(*norm);
     return input(*norm);

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "runtime/exec/lower/buffers.h"
 #include "runtime/graph/graph.h"
 
 namespace bloomery::exec {
@@ -36,8 +37,7 @@ class CardFusions {
     return readers_[static_cast<size_t>(value)];
   }
   bool wanted(graph::ValueId value) const { return wanted_[static_cast<size_t>(value)]; }
-  // The value that `value` is a reshape of, or itself.
-  graph::ValueId Source(graph::ValueId value) const;
+  graph::ValueId Source(graph::ValueId value) const { return SourceOf(graph_, value); }
 
  private:
   bool Only(graph::ValueId value, graph::NodeId reader) const;

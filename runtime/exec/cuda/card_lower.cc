@@ -131,6 +131,11 @@ void CardLowering::Embed(const graph::Node& node) {
   const BufferId ids = Of(node.inputs[0]);
   const BufferId y = Make(node.outputs[0]);
   const uint32_t table = node.weights[0];
+  if (options_.weights->place(table).layout == CardLayout::kCardForm) {
+    Refuse("weight '" + description_.weights[table].name +
+           "' is not described as a table; the card keeps other weights in a form whose rows "
+           "cannot be looked up");
+  }
   const kernels::FormatTraits* format = &Format(table);
   const auto k = static_cast<int32_t>(description_.weights[table].ne[0]);
   const auto rows = static_cast<int32_t>(description_.weights[table].ne[1]);

@@ -150,9 +150,21 @@ void CardLowering::Linear(const graph::Node& node) {
 void CardLowering::Head(const graph::Node& node) {
   const BufferId y = Make(node.outputs[0]);
   EmitMatrices(node.inputs[0], {{.weight = node.weights[0], .y = y}}, {});
-  if (node.outputs[0] == graph_.FindExport("logits")) {
+  const graph::ValueId logits = graph_.FindExport("logits");
+  if (logits != 0 && node.outputs[0] == fusions_->Source(logits)) {
     EmitTopLogits(y, ShapeOf(node.outputs[0]).width());
   }
+}
+
+void CardLowering::CheckMatrix(uint32_t weight) const {
+  const kernels::FormatTraits& format = Format(weight);
+  if (format.activation_group == 0 ||
+      options_.weights->place(weight).layout == CardLayout::kCardForm) {
+    return;
+  }
+  Refuse("weight '" + description_.weights[weight].name + "' (" + format.name +
+         ") is described as a table, whose rows the card keeps as in the file; a matrix over the "
+         "same tensor must be a weight of its own");
 }
 
 // Matrices of one activation group and at most kMatricesMax go together.
@@ -160,6 +172,7 @@ void CardLowering::EmitMatrices(graph::ValueId x, const std::vector<MatrixPlan>&
                                 const RowsSideOutputs& side) {
   std::vector<size_t> groups;
   for (const MatrixPlan& matrix : matrices) {
+    CheckMatrix(matrix.weight);
     const size_t group = Format(matrix.weight).activation_group;
     if (std::ranges::find(groups, group) == groups.end()) groups.push_back(group);
   }
@@ -328,6 +341,7 @@ void CardLowering::EmitTopLogits(BufferId logits, int64_t vocabulary) {
   }
   const int32_t rows = options_.top_rows;
   const auto width = static_cast<int32_t>(vocabulary);
+  out_.best_logits = true;
   const BufferId scratch = buffers_.New(cuda::TopLogitsScratchBytes(rows));
   Emit({logits, scratch}, [=](const CardBinder& b) {
     cuda::TopLogitsArgs args;

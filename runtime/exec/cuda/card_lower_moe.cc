@@ -32,7 +32,8 @@ void CardLowering::CheckBank(const plugin::Bank& bank) const {
            description_.weights[bank.up].name + "' (" + up.name +
            ") have different formats; the card's kernels take gate and up of one format");
   }
-  for (const uint32_t weight : {bank.gate, bank.down}) {
+  for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
+    CheckMatrix(weight);
     const kernels::FormatTraits& format = Format(weight);
     if (!cuda::HasPromptLinear(format.ggml_type)) {
       Refuse("weight '" + description_.weights[weight].name + "' is " + format.name +

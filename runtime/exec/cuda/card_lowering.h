@@ -97,6 +97,8 @@ class CardLowering {
   void FewRowsExperts(const graph::Node& node, graph::NodeId router);
   void PromptExperts(const graph::Node& node);
   void CheckBank(const plugin::Bank& bank) const;
+  // Refuses a matrix that does not lie as the kernels read it: a table of blocks.
+  void CheckMatrix(uint32_t weight) const;
 
   bool few_rows() const;
   // The format a weight has on the card.

@@ -36,7 +36,7 @@ std::byte* CardBinder::Bytes(BufferId buffer) const {
 }
 
 CardProgram::CardProgram(CardLoweredGraph lowered, const CardMemory& memory)
-    : rows_(lowered.rows), inputs_(memory.rows) {
+    : rows_(lowered.rows), best_logits_(lowered.best_logits), inputs_(memory.rows) {
   const CardBinder binder(memory, lowered.buffers);
   for (const CardLoweredGraph::Pending& pending : lowered.launches) {
     steps_.push_back({pending.op, pending.layer, pending.make(binder)});

@@ -121,6 +121,7 @@ struct CardLoweredGraph {
   std::vector<Buffer> buffers;
   std::vector<CardExport> exports;
   std::set<std::string> inexact;  // "attention/1 (band)"
+  bool best_logits = false;       // a launch leaves the best logits of the first rows
   uint64_t arena_bytes = 0;
   uint64_t workspace_bytes = 0;
   std::vector<std::byte> constants;  // copied to the card before the first pass
@@ -144,11 +145,14 @@ class CardProgram {
 
   int32_t rows() const { return rows_; }
   const CardRows& inputs() const { return inputs_; }
+  // Logit rows whose best logits a pass leaves.
+  int32_t best_rows() const { return best_logits_ ? inputs_.top_rows : 0; }
   const std::vector<CardStep>& steps() const { return steps_; }
   const Exported* Find(std::string_view name) const;
 
  private:
   int32_t rows_;
+  bool best_logits_;
   CardRows inputs_;
   std::vector<CardStep> steps_;
   std::vector<Exported> exports_;

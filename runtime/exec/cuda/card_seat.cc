@@ -346,10 +346,7 @@ std::span<const float> CardSeat::Logits(int32_t i) const {
 }
 
 std::span<const BestLogit> CardSeat::BestLogits(int32_t i) const {
-  if (last_ == nullptr || i < 0 || i >= last_logits_ || i >= last_->inputs().top_rows ||
-      limits_.vocabulary < cuda::kTopLogits) {
-    return {};
-  }
+  if (last_ == nullptr || i < 0 || i >= last_logits_ || i >= last_->best_rows()) return {};
   const CardRows out = Returned(*last_);
   if (*out.word(CardRows::kFailedLogits) <= i) return {};  // the whole row tells what is wrong
   best_.clear();

@@ -1,12 +1,26 @@
 #include "runtime/exec/lower/buffers.h"
 
+#include <bloomery/operators.h>
+
 #include <algorithm>
 #include <climits>
 
 namespace bloomery::exec {
 
+graph::ValueId SourceOf(const graph::Graph& graph, graph::ValueId value) {
+  for (;;) {
+    const graph::NodeId producer = graph.value(value).producer;
+    if (producer < 0) return value;
+    const graph::Node& node = graph.nodes[static_cast<size_t>(producer)];
+    if (node.op->plugin_op != nullptr || node.op->name != BL_OP_RESHAPE) return value;
+    value = node.inputs[0];
+  }
+}
+
 ProgramBuffers::ProgramBuffers(const graph::Graph& graph)
-    : of_value_(graph.values.size() + 1, -1), logits_(graph.FindExport("logits")) {}
+    : of_value_(graph.values.size() + 1, -1), logits_(graph.FindExport("logits")) {
+  if (logits_ != 0) logits_ = SourceOf(graph, logits_);
+}
 
 BufferId ProgramBuffers::New(uint64_t bytes) {
   Buffer buffer;

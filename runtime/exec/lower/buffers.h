@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/graph/graph.h"
@@ -26,9 +27,12 @@ struct Buffer {
   uint64_t offset = 0;                  // kArena, once planned
 };
 
+// The value that `value` is a reshape of, or itself: both are the same bytes.
+graph::ValueId SourceOf(const graph::Graph& graph, graph::ValueId value);
+
 class ProgramBuffers {
  public:
-  // The value exported as "logits" gets its home.
+  // The value exported as "logits" gets its home, also where a reshape of it is exported.
   explicit ProgramBuffers(const graph::Graph& graph);
 
   BufferId New(uint64_t bytes);

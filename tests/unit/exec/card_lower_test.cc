@@ -114,6 +114,49 @@ TEST(CardLower, WhatIsObservedIsMadeByALaunchOfItsOwn) {
   EXPECT_EQ(Layer().Launches(1, {"logits", "ids"}).size(), 8U);
 }
 
+TEST(CardLower, ANormOverTheWholeWidthIsNotTakenForOneOfHeads) {
+  // Norms of all heads together, then rope of each: the attention's launch knows norms of heads.
+  Layer layer;
+  const sdk::Weight wide = layer.toy.Add("wide_norm", {128});
+  const graph::Graph graph = layer.toy.MakeGraph(1, [&](sdk::Graph& g) {
+    const sdk::Value x = g.Embed(g.Tokens(), layer.toy.table);
+    const auto [qv, kv, vv] = g.Linear(x, {layer.q, layer.k, layer.v});
+    const sdk::Value queries = g.Rope(g.Reshape(g.RmsNorm(qv, wide, 1e-6), {64, 2}), {.base = 1e6});
+    g.Append(g.Rope(g.Reshape(kv, {64, 1}), {.base = 1e6}), layer.k_plane);
+    g.Append(vv, layer.v_plane);
+    const sdk::Value mixed =
+        g.Attention(queries, layer.k_plane, layer.v_plane, {.kv_heads = 1, .scale = 0.125});
+    g.Export("logits",
+             g.Head(g.SelectRows(g.Linear(g.Reshape(mixed, {128}), layer.out)), layer.head));
+  });
+  const CardWeightLayout layout(layer.toy.Model(), layer.toy.description);
+  const CardLoweredGraph lowered = LowerForCard(
+      graph, layer.toy.description,
+      {.rows = 1, .top_rows = 1, .weights = &layout, .slot_context = 64, .wanted = {"logits"}});
+  std::vector<std::string> names;
+  for (const auto& launch : lowered.launches) names.emplace_back(launch.op);
+  EXPECT_THAT(names, ElementsAre("embed", "linear", "rms_norm", "attention", "linear", "head"));
+}
+
+TEST(CardLower, BestLogitsArePromisedOnlyWhereALaunchMakesThem) {
+  EXPECT_FALSE(Layer().Lower(1).best_logits);  // 24 logits: fewer than the best
+}
+
+TEST(CardLower, ATableThatIsNotDescribedAsOneIsRefused) {
+  ToySeat toy;
+  const sdk::Weight table = toy.Add("embeddings", {256, ToySeat::kVocabulary}, TensorType::kQ4_K);
+  const graph::Graph graph = toy.MakeGraph(1, [&](sdk::Graph& g) {
+    g.Export("logits", g.Head(g.SelectRows(g.Embed(g.Tokens(), table)), toy.table));
+  });
+  const CardWeightLayout layout(toy.Model(), toy.description);
+  const test::Refusal refusal = test::RefusalOf([&] {
+    LowerForCard(graph, toy.description,
+                 {.rows = 1, .weights = &layout, .slot_context = 64, .wanted = {"logits"}});
+  });
+  EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
+  EXPECT_THAT(refusal.message, HasSubstr("'embeddings' is not described as a table"));
+}
+
 TEST(CardLower, MatricesOfDifferentActivationGroupsGoApart) {
   // q and k in blocks of 32, the head too; v like them: one launch. Q8_0 beside Q4_K: two.
   EXPECT_EQ(Layer(TensorType::kQ8_0).Launches(1).size(), 8U);

@@ -59,6 +59,23 @@ TEST(Seat, LogitsOfTheAskedRowsAreThoseOfTheDefinition) {
   }
 }
 
+TEST(Seat, LogitsThatAreAReshapeOfTheHeadsAreThose) {
+  ToySeat toy;
+  const std::unique_ptr<Seat> plain = toy.Load(TableSquared(toy), Small());
+  ToySeat other;
+  const std::unique_ptr<Seat> reshaped = other.Load(
+      [&](sdk::Graph& g) {
+        const sdk::Value logits =
+            g.Head(g.SelectRows(g.Embed(g.Tokens(), other.table)), other.table);
+        g.Export("logits", g.Reshape(logits, {ToySeat::kVocabulary}));
+      },
+      Small());
+  const PassRow row = {0, 0, 3, true};
+  plain->Run({&row, 1});
+  reshaped->Run({&row, 1});
+  EXPECT_THAT(reshaped->Logits(0), testing::ElementsAreArray(plain->Logits(0)));
+}
+
 TEST(Seat, APassWithoutLogitRowsRuns) {
   ToySeat toy;
   const std::unique_ptr<Seat> seat = toy.Load(TableSquared(toy), Small());
