@@ -74,8 +74,8 @@ std::string MarkdownRow(const BenchSetting& setting, const BenchResult& result) 
          std::to_string(setting.ubatch) + " | " + setting.type_k + "/" + setting.type_v + " | " +
          result.what.Name() + " | " + Fixed(result.mean) + " ± " + Fixed(result.deviation) + " | " +
          Fixed(result.median) + " | " + Fixed(100 * result.wait_share) + " % | " +
-         Fixed(result.byte_median / 1e9) + " | " + OrDash(result.read_median / 1e9) + " | " +
-         Fixed(result.pass_experts) + " | " + Fixed(result.pass_weight_bytes / 1e6) + " | " +
+         OrDash(result.byte_median / 1e9) + " | " + OrDash(result.read_median / 1e9) + " | " +
+         OrDash(result.pass_experts) + " | " + OrDash(result.pass_weight_bytes / 1e6) + " | " +
          OrDash(result.bound) + " | " + OrDash(result.bound_share) + " |\n";
 }
 

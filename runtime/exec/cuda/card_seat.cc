@@ -273,7 +273,10 @@ void CardSeat::Run(std::span<const PassRow> rows) {
 void CardSeat::CountPass(size_t rows) {
   ++counters_.passes;
   counters_.dispatches += last_->steps().size();
-  if (rows != 1) return;  // which experts several rows share stays on the card
+  if (rows != 1) {
+    ++counters_.passes_uncounted;
+    return;
+  }
   uint64_t bytes = 0;
   for (const plugin::Bank& bank : description_.banks) {
     counters_.experts_picked += bank.used;
