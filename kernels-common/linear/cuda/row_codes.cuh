@@ -1,5 +1,6 @@
 // Inside CUDA sources: up to eight activation rows in shared memory as the B operand of card-form
-// tiles, and what a tile makes of them.
+// tiles, and what a tile makes of them. One row of the common formats has a form of its own
+// (one_row.cuh).
 //
 // A row's codes lie in order, padded to 256 values and by 32 bytes, so that the lanes' 8-byte reads
 // of eight rows meet in no bank. The sums of 16 codes are cut into two int8 (16*high + low), which
@@ -10,6 +11,7 @@
 
 #include "kernels-common/cuda/launch.cuh"
 #include "kernels-common/exact_math/exact_math.h"
+#include "kernels-common/linear/cuda/one_row.cuh"
 #include "kernels-common/quant/cuda/card_form.cuh"
 #include "kernels-common/quant/cuda/quantise.cuh"
 
@@ -27,6 +29,8 @@ struct RowCodesLayout {
   std::int32_t high;
   std::int32_t low;
   std::int32_t scales;
+  std::int32_t one_q4k;  // where one row's B words lie; -1: none
+  std::int32_t one_q6k;
   std::int32_t bytes;  // of all, a multiple of 16
 };
 
@@ -40,7 +44,26 @@ inline RowCodesLayout LayOutRowCodes(std::int32_t k, std::int32_t group, std::in
   layout.high = rows * layout.code_stride;
   layout.low = layout.high + rows * layout.sum_stride;
   layout.scales = layout.low + rows * layout.sum_stride;
+  layout.one_q4k = layout.one_q6k = -1;
   layout.bytes = (layout.scales + rows * layout.scale_stride * 4 + 15) / 16 * 16;
+  return layout;
+}
+
+// Of one row for the one-row form of the types that are used.
+inline RowCodesLayout LayOutOneRow(std::int32_t k, bool q4k, bool q6k) {
+  RowCodesLayout layout = {};
+  layout.k_padded = (k + 255) / 256 * 256;
+  layout.group = 256;
+  const std::int32_t groups = layout.k_padded / 256;
+  layout.one_q4k = q4k ? 0 : -1;
+  layout.bytes = q4k ? groups * kOneRowGroupBytes<kQ4K> : 0;
+  layout.one_q6k = q6k ? layout.bytes : -1;
+  layout.bytes += q6k ? groups * kOneRowGroupBytes<kQ6K> : 0;
+  layout.high = layout.bytes;
+  layout.low = layout.high + layout.k_padded / 16;
+  layout.scales = layout.low + layout.k_padded / 16;
+  layout.scale_stride = groups;
+  layout.bytes = (layout.scales + 4 * groups + 15) / 16 * 16;
   return layout;
 }
 
@@ -70,14 +93,31 @@ __device__ __forceinline__ void StoreSum(const RowCodes& out, int row, int index
   out.Low(row)[index] = static_cast<std::byte>((sum - 16 * high) & 255);
 }
 
+// A lane's eight codes of a stretch, as the kernels read them.
+template <bool kOne>
+__device__ __forceinline__ void StoreCodes(const std::uint32_t (&words)[2], const RowCodes& out,
+                                           int row, int start, int lane) {
+  if constexpr (kOne) {
+    const int group = start / 256;
+    if (out.at.one_q4k >= 0) {
+      StoreOneRowQ4K(out.memory + out.at.one_q4k + group * kOneRowGroupBytes<kQ4K>, lane, words);
+    }
+    if (out.at.one_q6k >= 0) {
+      StoreOneRowQ6K(out.memory + out.at.one_q6k + group * kOneRowGroupBytes<kQ6K>, lane, words);
+    }
+  } else {
+    *reinterpret_cast<uint2*>(out.Codes(row) + start + 8 * lane) = make_uint2(words[0], words[1]);
+  }
+}
+
 // Lane l holds values start + 8l .. +7 of the row (zeros beyond its end).
-template <int kGroup>
+template <int kGroup, bool kOne>
 __device__ __forceinline__ void StoreStretch(const float (&v)[8], const RowCodes& out, int row,
                                              int start) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const LaneCodes codes = QuantiseLane<kGroup>(v);
   const int first = start + 8 * lane;
-  *reinterpret_cast<uint2*>(out.Codes(row) + first) = make_uint2(codes.words[0], codes.words[1]);
+  StoreCodes<kOne>(codes.words, out, row, start, lane);
   if (lane % 2 == 0) {
     StoreSum(out, row, first / 16, codes.sum);
   }
@@ -88,6 +128,7 @@ __device__ __forceinline__ void StoreStretch(const float (&v)[8], const RowCodes
 
 // Copies rows that are quantised already from device memory; the threads of the block from `first`
 // on do it. k divides by 32.
+template <bool kOne>
 __device__ __forceinline__ void CopyQuantisedRows(const QuantisedView& from, const RowCodes& out,
                                                   int rows, int first) {
   const int step = static_cast<int>(blockDim.x) - first;
@@ -96,12 +137,16 @@ __device__ __forceinline__ void CopyQuantisedRows(const QuantisedView& from, con
   const int k = from.k;
   for (int row = 0; row < rows; ++row) {
     const std::byte* source = from.data + static_cast<std::size_t>(row) * from.row_bytes;
-    for (int i = me; i < out.at.k_padded / 16; i += step) {
-      const bool inside = 16 * i < k;
-      reinterpret_cast<uint4*>(out.Codes(row))[i] =
-          inside ? reinterpret_cast<const uint4*>(source)[i] : uint4{};
-      StoreSum(out, row, i,
-               inside ? reinterpret_cast<const std::int16_t*>(source + from.sums_offset)[i] : 0);
+    for (int i = me; i < out.at.k_padded / 8; i += step) {
+      const bool inside = 8 * i < k;
+      const uint2 codes = inside ? reinterpret_cast<const uint2*>(source)[i] : uint2{};
+      const std::uint32_t words[2] = {codes.x, codes.y};
+      StoreCodes<kOne>(words, out, row, i / 32 * 256, i % 32);
+      if (i % 2 == 0) {
+        StoreSum(
+            out, row, i / 2,
+            inside ? reinterpret_cast<const std::int16_t*>(source + from.sums_offset)[i / 2] : 0);
+      }
     }
     const int scales = (k + from.group - 1) / from.group;
     for (int i = me; i < out.at.scale_stride; i += step) {
@@ -159,11 +204,10 @@ struct LaneColumns {
   }
 };
 
-// What a lane of a warp makes of one tile in shared memory: t of N5 for its four accumulators (see
-// card_form.cuh). kOne: one activation row; t[1] and t[3] are not made.
-template <int kType, bool kOne>
-__device__ __forceinline__ void TileDot(const std::byte* tile, const RowCodes& x, int group,
-                                        const LaneColumns& columns, float (&t)[4]) {
+// t of N5 for a lane's four accumulators of a tile in shared memory, any number of rows.
+template <int kType>
+__device__ __forceinline__ void TileDotRows(const std::byte* tile, const RowCodes& x, int group,
+                                            const LaneColumns& columns, float (&t)[4]) {
   using Tile = CardTile<kType>;
   typename Tile::Raw raw;
   Tile::template Load<FromShared>(tile, static_cast<int>(threadIdx.x % 32), raw);
@@ -171,7 +215,6 @@ __device__ __forceinline__ void TileDot(const std::byte* tile, const RowCodes& x
   const int c0 = columns.c0;
   const int c1 = columns.c1;
   const int q = static_cast<int>(threadIdx.x % 4);
-  constexpr int kStep = kOne ? 2 : 1;
   constexpr int kParts = 256 / Tile::kSpan;
   constexpr bool kRaised = requires { Tile::kOffset; };
   const std::byte* codes = x.Codes(n) + 256 * group + (Tile::kSpan == 32 ? 8 : 4) * q;
@@ -197,7 +240,7 @@ __device__ __forceinline__ void TileDot(const std::byte* tile, const RowCodes& x
       dot(s, d);
       const int scale[2] = {Tile::Scale(raw, s, 0), Tile::Scale(raw, s, 1)};
 #pragma unroll
-      for (int i = 0; i < 4; i += kStep) sum[i] += scale[i / 2] * d[i];
+      for (int i = 0; i < 4; ++i) sum[i] += scale[i / 2] * d[i];
     }
     // Sums over the activations' sums: of mins, or of scales where codes were raised.
     int mins[4] = {};
@@ -219,11 +262,11 @@ __device__ __forceinline__ void TileDot(const std::byte* tile, const RowCodes& x
     }
     if constexpr (kRaised) {
 #pragma unroll
-      for (int i = 0; i < 4; i += kStep) sum[i] -= Tile::kOffset * mins[i];
+      for (int i = 0; i < 4; ++i) sum[i] -= Tile::kOffset * mins[i];
     }
     const float scale[2] = {x.Scales(c0)[group], x.Scales(c1)[group]};
 #pragma unroll
-    for (int i = 0; i < 4; i += kStep) {
+    for (int i = 0; i < 4; ++i) {
       const float d = Tile::D(raw, i / 2);
       float u;
       if constexpr (Tile::kForm == BlockForm::kScaleMin) {
@@ -248,7 +291,7 @@ __device__ __forceinline__ void TileDot(const std::byte* tile, const RowCodes& x
         dot(j, d);
       }
 #pragma unroll
-      for (int i = 0; i < 4; i += kStep) {
+      for (int i = 0; i < 4; ++i) {
         float u;
         if constexpr (Tile::kForm == BlockForm::kPairScales) {
           u = __fmaf_rn(Tile::D(raw, 2 * j + 1, i / 2), __int2float_rn(e[i]),
@@ -262,17 +305,37 @@ __device__ __forceinline__ void TileDot(const std::byte* tile, const RowCodes& x
   }
 }
 
+// What a lane of a warp makes of one tile in shared memory: t of N5 for its four accumulators (see
+// card_form.cuh). kOne: one activation row; t[0] is that of row g + 8*(q % 2), the others are
+// unset.
+template <int kType, bool kOne>
+__device__ __forceinline__ void TileDot(const std::byte* tile, const RowCodes& x, int group,
+                                        const LaneColumns& columns, float (&t)[4]) {
+  if constexpr (kOne) {
+    const int at = kType == kQ4K ? x.at.one_q4k : x.at.one_q6k;
+    const float u = OneRowValue<kType>(tile, x.memory + at + group * kOneRowGroupBytes<kType>,
+                                       x.High(0) + 16 * group, x.Low(0) + 16 * group);
+    t[0] = __fmaf_rn(x.Scales(0)[group], u, 0.0F);
+  } else {
+    TileDotRows<kType>(tile, x, group, columns, t);
+  }
+}
+
 // A tile's t for the sum over groups: [activation row][row of the tile], 16 * rows floats.
 template <bool kOne>
 __device__ __forceinline__ void StoreT(const float (&t)[4], float* out, int rows) {
   const int lane = static_cast<int>(threadIdx.x % 32);
+  if constexpr (kOne) {
+    if (lane % 4 < 2) out[lane / 4 + lane % 4 * 8] = t[0];
+    return;
+  }
   const int column = lane % 4 * 2;
   out += 16 * column + lane / 4;
   if (column < rows) {
     out[0] = t[0];
     out[8] = t[2];
   }
-  if (!kOne && column + 1 < rows) {
+  if (column + 1 < rows) {
     out[16] = t[1];
     out[24] = t[3];
   }

@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kSplitThreads, 1)
       WaitForInputs();
       rows = LiveRows(p);
       if (rows == 0) return;
-      MakeRowCodes<kGroupOf<Set>>(p, shared, rows);
+      MakeRowCodes<kGroupOf<Set>, kOne>(p, shared, rows);
       __syncthreads();
     }
     const LaneColumns columns(rows);
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
   WaitForInputs();
   const int rows = LiveRows(p);
   if (rows == 0) return;
-  MakeRowCodes<kGroupOf<Set>>(p, shared, rows);
+  MakeRowCodes<kGroupOf<Set>, kOne>(p, shared, rows);
   __syncthreads();
   const LaneColumns columns(rows);
   for (; unit < p.units; unit += step) {
@@ -155,15 +155,16 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
         float t[4];
         TileDot<decltype(type)::value, kOne>(tile, codes, group, columns, t);
 #pragma unroll
-        for (int i = 0; i < 4; i += kOne ? 2 : 1) y[i] += t[i];
+        for (int i = 0; i < (kOne ? 1 : 4); ++i) y[i] += t[i];
       });
       ring.Release();
       issue();
     }
 #pragma unroll
-    for (int i = 0; i < 4; i += kOne ? 2 : 1) {
-      const int row = lane % 4 * 2 + i % 2;
-      const int n = 16 * (unit - m.first_unit) + lane / 4 + 8 * (i / 2);
+    for (int i = 0; i < (kOne ? 1 : 4); ++i) {
+      // kOne: lanes q < 2 have the row's outputs g + 8*q.
+      const int row = kOne ? lane % 4 / 2 : lane % 4 * 2 + i % 2;
+      const int n = 16 * (unit - m.first_unit) + lane / 4 + 8 * (kOne ? lane % 4 % 2 : i / 2);
       if (row >= rows || n >= m.n) continue;
       StoreOutput(p, m, y[i], row, n);
     }
@@ -234,6 +235,12 @@ cudaError_t StartIntegers(const Launch& launch, RowsParams& p, std::int64_t tile
                                       : StartSplit<Set, kOne>(launch, p, tiles);
 }
 
+bool Uses(const RowsParams& p, int type) {
+  bool uses = false;
+  for (std::int32_t i = 0; i < p.count; ++i) uses = uses || p.matrices[i].type == type;
+  return uses;
+}
+
 // A launch for the matrices of one activation group, or one for each part of the rows.
 template <int kGroup>
 cudaError_t RowsIntegers(const Launch& launch, RowsParams& p) {
@@ -251,6 +258,7 @@ cudaError_t RowsIntegers(const Launch& launch, RowsParams& p) {
   for (p.first_row = 0; p.first_row < all;) {
     p.rows = std::min(at_once, all - p.first_row);
     p.layout = LayOutRowCodes(p.k, kGroup, p.rows);
+    if (common && p.rows == 1) p.layout = LayOutOneRow(p.k, Uses(p, kQ4K), Uses(p, kQ6K));
     p.units = 0;
     for (std::int32_t i = 0; i < p.count; ++i) {
       p.matrices[i].first_unit = p.units;

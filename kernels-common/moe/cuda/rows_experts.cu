@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kGateUpThreads, 1)
   WaitForInputs();
   const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
   const bool idle = RouteRows<kOne>(p, rows, picks, table);
-  if (idle) CopyQuantisedRows(p.quantised, codes, rows, 32 * rows);
+  if (idle) CopyQuantisedRows<kOne>(p.quantised, codes, rows, 32 * rows);
   __syncthreads();
   CollectPicks<kOne>(p.experts, p.top_k, rows, picks, table);
   if (blockIdx.x == 0) AllowNext();
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kGateUpThreads, 1)
   };
   for (int stage = 0; stage < p.stages; ++stage) issue();
   if (!idle) {
-    CopyQuantisedRows(p.quantised, codes, rows, 0);
+    CopyQuantisedRows<kOne>(p.quantised, codes, rows, 0);
     __syncthreads();
   }
 
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(kDownThreads, kDownBlocks)
           float v[8];
           LoadStretch(p.h + static_cast<std::size_t>(row * p.top_k + rank) * p.h_stride,
                       256 * group + 8 * lane, p.k, v);
-          StoreStretch<kGroup>(v, codes, row, 0);
+          StoreStretch<kGroup, kOne>(v, codes, row, 0);
         }
       }
       const std::byte* tile = ring.Take();
@@ -264,7 +264,9 @@ std::int32_t PassExpertsMax(std::int32_t rows, std::int32_t top_k, std::int32_t 
 
 template <class Set, bool kOne>
 cudaError_t StartGateUp(const Launch& launch, GateUpParams& p) {
-  p.layout = LayOutRowCodes(p.k, kGroupOf<Set>, p.rows);
+  p.layout = kOne ? LayOutOneRow(p.k, p.gate.type == kQ4K || p.up.type == kQ4K,
+                                 p.gate.type == kQ6K || p.up.type == kQ6K)
+                  : LayOutRowCodes(p.k, kGroupOf<Set>, p.rows);
   const std::int32_t rounds = (p.groups + kGateUpWarps - 1) / kGateUpWarps;
   p.parts = (p.groups + rounds - 1) / rounds;
   // As many row tiles at a time as one block a multiprocessor needs, or shared memory holds.
@@ -289,7 +291,8 @@ cudaError_t StartGateUp(const Launch& launch, GateUpParams& p) {
 
 template <class Set, bool kOne>
 cudaError_t StartDown(const Launch& launch, DownParams& p) {
-  p.layout = LayOutRowCodes(256, kGroupOf<Set>, p.rows);
+  p.layout = kOne ? LayOutOneRow(256, p.down.type == kQ4K, p.down.type == kQ6K)
+                  : LayOutRowCodes(256, kGroupOf<Set>, p.rows);
   const std::int32_t picks = PassExpertsMax(p.rows, p.top_k, p.experts);
   p.parts = std::min(p.groups, kDownWarps / std::min(kDownWarps, picks));
   p.slots = std::min(kDownWarps / p.parts, picks);

@@ -59,6 +59,23 @@ __device__ __forceinline__ void Mma16(int (&c)[4], const std::uint32_t (&a)[2], 
       : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
+// The same with unsigned bytes of weights.
+__device__ __forceinline__ void MmaUnsigned32(int (&c)[4], const std::uint32_t (&a)[4],
+                                              std::uint32_t b0, std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void MmaUnsigned16(int (&c)[4], const std::uint32_t (&a)[2],
+                                              std::uint32_t b) {
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+
 // Where a tile's bytes are read from. Weights in device memory: read once a pass, never written
 // while kernels run, so their loads may precede WaitForInputs. Volatile: they stay where they are
 // written.
