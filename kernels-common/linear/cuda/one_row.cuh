@@ -102,88 +102,89 @@ template <int kType>
 __device__ __forceinline__ float OneRowValue(const std::byte* tile, const std::byte* group,
                                              const std::byte* high, const std::byte* low);
 
+// Loops over vectors stay rolled: the code of six kernels a layer shares an instruction cache, and
+// tiles in shared memory need no registers indexed at compile time.
 template <>
 __device__ __forceinline__ float OneRowValue<kQ4K>(const std::byte* tile, const std::byte* group,
                                                    const std::byte* high, const std::byte* low) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int q = lane % 4;
-  const int column = lane / 4;
-  CardTile<kQ4K>::Raw raw;
-  CardTile<kQ4K>::Load<FromShared>(tile, lane, raw);
-  int d[4] = {};
-#pragma unroll
+  int nibbles[4] = {};
+  int bytes[4] = {};
+#pragma unroll 2
   for (int pair = 0; pair < 4; ++pair) {
-    const uint4 b = reinterpret_cast<const uint4*>(group)[column / 2 == pair ? lane : 32];
-    const std::uint32_t bytes[4] = {raw.nibbles[4 * pair], raw.nibbles[4 * pair + 1],
-                                    raw.nibbles[4 * pair + 2], raw.nibbles[4 * pair + 3]};
-    const std::uint32_t low_nibbles[4] = {bytes[0] & 0x0F0F0F0FU, bytes[1] & 0x0F0F0F0FU,
-                                          bytes[2] & 0x0F0F0F0FU, bytes[3] & 0x0F0F0F0FU};
-    MmaUnsigned32(d, low_nibbles, b.x, b.y);
-    MmaUnsigned32(d, bytes, b.z, b.w);
+    const uint4 b = reinterpret_cast<const uint4*>(group)[lane / 8 == pair ? lane : 32];
+    std::uint32_t all[4];
+    FromShared::Words(tile + pair * 512 + lane * 16, all);
+    const std::uint32_t half[4] = {all[0] & 0x0F0F0F0FU, all[1] & 0x0F0F0F0FU, all[2] & 0x0F0F0F0FU,
+                                   all[3] & 0x0F0F0F0FU};
+    MmaUnsigned32(nibbles, half, b.x, b.y);
+    MmaUnsigned32(bytes, all, b.z, b.w);
   }
+  SixBitRows scales;
+  LoadRows<FromShared>(tile + 2048, lane, scales.rows);
   // Scales of the lane's sub-blocks 2q and 2q + 1.
   int sum[2];
   std::uint32_t mins[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const std::uint32_t(&w)[4] = raw.rows.rows.w[half];
+    const std::uint32_t(&w)[4] = scales.rows.w[half];
     const std::uint32_t four =
         (q & 2) == 0 ? w[1] & 0x3F3F3F3FU : (w[3] & 0x0F0F0F0FU) | ((w[1] >> 2) & 0x30303030U);
     const std::uint32_t two = (q & 1) == 0 ? four : four >> 16;
-    sum[half] = static_cast<int>(two & 255U) * d[2 * half] +
-                static_cast<int>((two >> 8) & 255U) * (d[2 * half + 1] >> 4);
-    mins[half] = CardTile<kQ4K>::Mins(raw, half, q);
+    sum[half] =
+        static_cast<int>(two & 255U) * (nibbles[2 * half] + bytes[2 * half]) +
+        static_cast<int>((two >> 8) & 255U) * ((nibbles[2 * half + 1] + bytes[2 * half + 1]) >> 4);
+    mins[half] = scales.Mins(half, q);
   }
   const int products = SumOfQuad(sum[0], sum[1]);
   const int sums = SumOfSums(mins, high, low);
-  const std::uint32_t scales = (q & 1) == 0 ? raw.rows.rows.w[0][0] : raw.rows.rows.w[1][0];
-  return __fmaf_rn(HalfBits(scales), __int2float_rn(products),
-                   -HalfBits(scales >> 16) * __int2float_rn(sums));
+  const std::uint32_t d = (q & 1) == 0 ? scales.rows.w[0][0] : scales.rows.w[1][0];
+  return __fmaf_rn(HalfBits(d), __int2float_rn(products),
+                   -HalfBits(d >> 16) * __int2float_rn(sums));
 }
 
 template <>
 __device__ __forceinline__ float OneRowValue<kQ6K>(const std::byte* tile, const std::byte* group,
                                                    const std::byte* high, const std::byte* low) {
-  using Tile = CardTile<kQ6K>;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int q = lane % 4;
   const int column = lane / 4;
-  Tile::Raw raw;
-  Tile::Load<FromShared>(tile, lane, raw);
+  const std::byte* scales = tile + 3072 + column * 16;  // of row g; row g + 8 lies 128 further
   int sum[2] = {};
-#pragma unroll
+#pragma unroll 1
   for (int set = 0; set < 2; ++set) {  // sub-blocks 8*set + column
     int nibbles[4] = {};
     int pairs[4] = {};
 #pragma unroll
     for (int four = 0; four < 2; ++four) {
-      const int entry = column / 4 == four ? (8 * set + column) * 4 + q : 64;
-      const uint4 b = reinterpret_cast<const uint4*>(group)[2 * entry];
+      const int entry = column / 4 == four ? 2 * (32 * set + lane) : 128;
+      const uint4 b = reinterpret_cast<const uint4*>(group)[entry];
+      const uint4 c = reinterpret_cast<const uint4*>(group)[entry + 1];
+      std::uint32_t w[4];
+      std::uint32_t p[2];
+      FromShared::Words(tile + (2 * set + four) * 512 + lane * 16, w);
+      FromShared::Words(tile + 2048 + set * 512 + lane * 16 + four * 8, p);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int at = 2 * (4 * set + 2 * four + i);
-        const std::uint32_t bytes[2] = {raw.nibbles[at], raw.nibbles[at + 1]};
+        const std::uint32_t bytes[2] = {w[2 * i], w[2 * i + 1]};
         const std::uint32_t low_nibbles[2] = {bytes[0] & 0x0F0F0F0FU, bytes[1] & 0x0F0F0F0FU};
         MmaUnsigned16(nibbles, low_nibbles, i == 0 ? b.x : b.z);
         MmaUnsigned16(nibbles, bytes, i == 0 ? b.y : b.w);
       }
-      const uint4 c = reinterpret_cast<const uint4*>(group)[2 * entry + 1];
-      const int at = 2 * (2 * set + four);
-      const std::uint32_t all[2] = {raw.pairs[at], raw.pairs[at + 1]};
-      const std::uint32_t three[2] = {all[0] & 0x3F3F3F3FU, all[1] & 0x3F3F3F3FU};
-      const std::uint32_t two[2] = {all[0] & 0x0F0F0F0FU, all[1] & 0x0F0F0F0FU};
-      const std::uint32_t one[2] = {all[0] & 0x03030303U, all[1] & 0x03030303U};
+      const std::uint32_t three[2] = {p[0] & 0x3F3F3F3FU, p[1] & 0x3F3F3F3FU};
+      const std::uint32_t two[2] = {p[0] & 0x0F0F0F0FU, p[1] & 0x0F0F0F0FU};
+      const std::uint32_t one[2] = {p[0] & 0x03030303U, p[1] & 0x03030303U};
       MmaUnsigned16(pairs, one, c.x);
       MmaUnsigned16(pairs, two, c.y);
       MmaUnsigned16(pairs, three, c.z);
-      MmaUnsigned16(pairs, all, c.w);
+      MmaUnsigned16(pairs, p, c.w);
     }
     // The lane's sub-blocks 8*set + 2q + i: bit pairs are 4^(sub-block % 4) too large.
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::uint32_t(&w)[4] = raw.scales.w[half];
-      const std::uint32_t four = (q & 2) == 0 ? w[2 * set] : w[2 * set + 1];
-      const std::uint32_t two = (q & 1) == 0 ? four : four >> 16;
+      const auto two =
+          *reinterpret_cast<const std::uint16_t*>(scales + 128 * half + 8 * set + 2 * q);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int low_sum = i == 0 ? nibbles[2 * half] : nibbles[2 * half + 1] >> 4;
@@ -192,9 +193,12 @@ __device__ __forceinline__ float OneRowValue<kQ6K>(const std::byte* tile, const 
       }
     }
   }
-  const std::uint32_t scales[2] = {Tile::ScaleWord(raw, 0, q), Tile::ScaleWord(raw, 1, q)};
-  const int products = SumOfQuad(sum[0], sum[1]) - Tile::kOffset * SumOfSums(scales, high, low);
-  return HalfBits((q & 1) == 0 ? raw.d.d[0] : raw.d.d[1]) * __int2float_rn(products);
+  const std::uint32_t words[2] = {reinterpret_cast<const std::uint32_t*>(scales)[q],
+                                  reinterpret_cast<const std::uint32_t*>(scales + 128)[q]};
+  const int products =
+      SumOfQuad(sum[0], sum[1]) - CardTile<kQ6K>::kOffset * SumOfSums(words, high, low);
+  const std::byte* d = tile + 3328 + 2 * (column + 8 * (q & 1));
+  return HalfBits(FromShared::Short(d)) * __int2float_rn(products);
 }
 
 }  // namespace bloomery::kernels::cuda

@@ -44,7 +44,7 @@ struct TilePlace {
 };
 
 template <class Set, bool kOne>
-__global__ void __launch_bounds__(kSplitThreads, 1)
+__global__ void __launch_bounds__(kOne ? kSplitWarps * 32 : kSplitThreads, kOne ? 2 : 1)
     RowsSplitKernel(const __grid_constant__ RowsParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   AllowNext();
@@ -66,8 +66,10 @@ __global__ void __launch_bounds__(kSplitThreads, 1)
     const auto issue = [&] {
       const int tile = (ahead.unit - m.first_unit) * p.slots + slot;
       const auto index = static_cast<std::size_t>(tile) * p.groups + ahead.group;
-      const bool exists = ahead.unit < last_unit && tile < tiles;
-      ring.Issue(exists ? m.data + index * m.tile_bytes : nullptr, m.tile_bytes);
+      if (ahead.unit < last_unit && tile < tiles) {
+        CopyTile<Set>(ring, m.type, m.data + index * m.tile_bytes, m.tile_bytes, 0);
+      }
+      ring.Close();
       ahead.Advance(p, part, step);
     };
     for (int stage = 0; stage < p.stages; ++stage) issue();
@@ -129,14 +131,14 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
   // One sequence of tiles over all matrices.
   TilePlace ahead = {unit, 0};
   const auto issue = [&] {
-    if (ahead.unit >= p.units) {
-      ring.Issue(nullptr, 0);
-      return;
+    if (ahead.unit < p.units) {
+      const RowsMatrix& m = p.matrices[MatrixOfUnit(p, ahead.unit)];
+      const auto index =
+          static_cast<std::size_t>(ahead.unit - m.first_unit) * p.groups + ahead.group;
+      CopyTile<Set>(ring, m.type, m.data + index * m.tile_bytes, m.tile_bytes, 0);
+      ahead.Advance(p, 0, step);
     }
-    const RowsMatrix& m = p.matrices[MatrixOfUnit(p, ahead.unit)];
-    const auto index = static_cast<std::size_t>(ahead.unit - m.first_unit) * p.groups + ahead.group;
-    ring.Issue(m.data + index * m.tile_bytes, m.tile_bytes);
-    ahead.Advance(p, 0, step);
+    ring.Close();
   };
   for (int stage = 0; stage < p.stages; ++stage) issue();
   StageNormWeights(p, reinterpret_cast<float*>(shared + p.norm_at));

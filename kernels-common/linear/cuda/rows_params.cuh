@@ -143,18 +143,14 @@ __device__ __forceinline__ void MakeRowCodes(const RowsParams& p, std::byte* sha
     if (warp % team >= p.groups) continue;
     const float* x = norm && staged ? stage + row * p.k : InputRow(p, row);
     const float factor = norm ? NormFactor(x, p.k, p.eps) : 1.0F;
-    float v[8];
-    LoadStretch(x, 256 * (warp % team) + 8 * static_cast<int>(threadIdx.x % 32), p.k, v);
     for (int group = warp % team; group < p.groups; group += team) {
       const int start = 256 * group;
       const int first = start + 8 * static_cast<int>(threadIdx.x % 32);
-      float next[8];
-      LoadStretch(x, first + 256 * team, p.k, next);
+      float v[8];
+      LoadStretch(x, first, p.k, v);
       NormStretch(p, norm_weights, factor, first, v);
       StoreStretch<kGroup, kOne>(v, out, row, start);
       if (side) StoreSide(p, v, row, start);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) v[i] = next[i];
     }
   }
 }

@@ -2,14 +2,16 @@
 // shared memory and copies whole tiles there with cp.async, so that weights in flight take no
 // registers and may be asked for before a kernel's inputs are there.
 //
-// Use: Issue one tile after another, at most `stages` ahead of Take; after the last read of what
-// Take gave, Release, then the next Issue. Every lane calls all of them alike.
+// Use: Copy and Close for one tile after another (Close alone keeps the count where there is none),
+// at most `stages` ahead of Take; after the last read of what Take gave, Release, then the next.
+// Every lane calls all of them alike.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels-common/cuda/async_copy.cuh"
+#include "kernels-common/quant/cuda/card_types.cuh"
 
 namespace bloomery::kernels::cuda {
 
@@ -19,17 +21,21 @@ class TileRing {
   __device__ __forceinline__ TileRing(std::byte* memory, int stages, int stride)
       : memory_(memory), stages_(stages), stride_(stride) {}
 
-  // The copies of one tile (a multiple of 16 bytes, from 16-byte aligned memory); null: none, which
-  // keeps the count. Those of a tile of two parts: Copy twice, then Close.
-  __device__ __forceinline__ void Issue(const std::byte* from, int bytes) {
-    Copy(from, bytes, 0);
-    Close();
-  }
+  // The copies of a tile from 16-byte aligned memory to `offset` of the place that comes next; then
+  // Close. kBytes, or `bytes` where it is 0, is a multiple of 16.
+  template <int kBytes>
   __device__ __forceinline__ void Copy(const std::byte* from, int bytes, int offset) {
-    if (from == nullptr) return;
-    std::byte* to = memory_ + issue_at_ * stride_ + offset;
-    for (int i = static_cast<int>(threadIdx.x % 32) * 16; i < bytes; i += 512) {
-      CopyAsync<16>(to + i, from + i);
+    const int at = static_cast<int>(threadIdx.x % 32) * 16;
+    const std::byte* source = from + at;
+    const std::uint32_t to =
+        Shared() + static_cast<std::uint32_t>(issue_at_ * stride_ + offset + at);
+    if constexpr (kBytes > 0) {
+#pragma unroll
+      for (int i = 0; i < kBytes; i += 512) {
+        if (i + 512 <= kBytes || at < kBytes - i) CopyVector(to + i, source + i);
+      }
+    } else {
+      for (int i = 0; at + i < bytes; i += 512) CopyVector(to + i, source + i);
     }
   }
   __device__ __forceinline__ void Close() {
@@ -70,6 +76,14 @@ class TileRing {
   }
 
  private:
+  __device__ __forceinline__ std::uint32_t Shared() const {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(memory_));
+  }
+  __device__ __forceinline__ static void CopyVector(std::uint32_t to, const std::byte* from) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
+                 : "memory");
+  }
+
   std::byte* memory_;
   int stages_;
   int stride_;
@@ -78,6 +92,17 @@ class TileRing {
   int take_at_ = 0;
 };
 
-inline constexpr int kRingStagesMax = 4;
+// Copies a tile of a type of Set; of few types each has its own copies.
+template <class Set>
+__device__ __forceinline__ void CopyTile(TileRing& ring, int type, const std::byte* from, int bytes,
+                                         int offset) {
+  if constexpr (Set::kCount <= 2) {
+    Set::Dispatch(type, [&](auto tag) {
+      ring.Copy<static_cast<int>(CardTile<decltype(tag)::value>::kBytes)>(from, bytes, offset);
+    });
+  } else {
+    ring.Copy<0>(from, bytes, offset);
+  }
+}
 
 }  // namespace bloomery::kernels::cuda

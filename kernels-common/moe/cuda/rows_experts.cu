@@ -20,20 +20,17 @@ constexpr int kGroupOf = 256;
 template <>
 constexpr int kGroupOf<Types32> = 32;
 
-// Warps of a block; the bounds leave each thread 64 registers, so that the next kernel's blocks fit
-// beside and have their weights on the way.
-constexpr int kGateUpWarps = 24;
-constexpr int kGateUpThreads = 1024;
 constexpr std::size_t kSharedMax = 208 * 1024;
-constexpr int kDownWarps = 8;
-constexpr int kDownThreads = 32 * kDownWarps;
-constexpr int kDownStagesMax = 3;
-constexpr int kDownBlocks = 4;
+// Warps of a block. Registers are cut so that beside a block of one row the next kernel's block has
+// room, and its weights are on the way early.
+constexpr int kGateUpWarps = 24;
+template <bool kOne>
+constexpr int kDownWarps = kOne ? 24 : 16;
 
 // Gate and up. A block takes units (an expert of the pass, `slots` tiles of 16 rows) one after
 // another; its warps share the tile's groups of 256 values.
 template <class Set, bool kOne>
-__global__ void __launch_bounds__(kGateUpThreads, 1)
+__global__ void __launch_bounds__(kOne ? kGateUpWarps * 32 : 1024, kOne ? 2 : 1)
     GateUpKernel(const __grid_constant__ GateUpParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ PassPicks picks;
@@ -67,10 +64,12 @@ __global__ void __launch_bounds__(kGateUpThreads, 1)
     if (ahead_unit < units && tile < p.tiles) {
       const auto expert = static_cast<std::size_t>(picks.expert[ahead_unit / p.units_of_expert]);
       const auto index = static_cast<std::size_t>(tile) * p.groups + ahead_group;
-      ring.Copy(p.gate.data + expert * p.gate.expert_bytes + index * p.gate.tile_bytes,
-                p.gate.tile_bytes, 0);
-      ring.Copy(p.up.data + expert * p.up.expert_bytes + index * p.up.tile_bytes, p.up.tile_bytes,
-                p.gate.tile_bytes);
+      CopyTile<Set>(ring, p.gate.type,
+                    p.gate.data + expert * p.gate.expert_bytes + index * p.gate.tile_bytes,
+                    p.gate.tile_bytes, 0);
+      CopyTile<Set>(ring, p.up.type,
+                    p.up.data + expert * p.up.expert_bytes + index * p.up.tile_bytes,
+                    p.up.tile_bytes, p.gate.tile_bytes);
     }
     ring.Close();
     ahead_group += p.parts;
@@ -124,7 +123,7 @@ __global__ void __launch_bounds__(kGateUpThreads, 1)
 // groups of 256 values and quantise those of h for themselves; the picks' Q (N7) are summed in
 // shared memory.
 template <class Set, bool kOne>
-__global__ void __launch_bounds__(kDownThreads, kDownBlocks)
+__global__ void __launch_bounds__(kDownWarps<kOne> * 32, 2)
     DownKernel(const __grid_constant__ DownParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ PassPicks picks;
@@ -145,13 +144,14 @@ __global__ void __launch_bounds__(kDownThreads, kDownBlocks)
   int ahead_pick = slot;
   int ahead_group = part;
   const auto issue = [&] {
-    const std::byte* from = nullptr;
     if (ahead_pick < picks.count) {
-      from = p.down.data +
-             static_cast<std::size_t>(picks.expert[ahead_pick]) * p.down.expert_bytes +
-             (first_tile + ahead_group) * p.down.tile_bytes;
+      const auto expert = static_cast<std::size_t>(picks.expert[ahead_pick]);
+      CopyTile<Set>(ring, p.down.type,
+                    p.down.data + expert * p.down.expert_bytes +
+                        (first_tile + ahead_group) * p.down.tile_bytes,
+                    p.down.tile_bytes, 0);
     }
-    ring.Issue(from, p.down.tile_bytes);
+    ring.Close();
     ahead_group += p.parts;
     if (ahead_group >= p.groups) {
       ahead_group = part;
@@ -291,19 +291,24 @@ cudaError_t StartGateUp(const Launch& launch, GateUpParams& p) {
 
 template <class Set, bool kOne>
 cudaError_t StartDown(const Launch& launch, DownParams& p) {
+  constexpr std::int32_t kWarps = kDownWarps<kOne>;
   p.layout = kOne ? LayOutOneRow(256, p.down.type == kQ4K, p.down.type == kQ6K)
                   : LayOutRowCodes(256, kGroupOf<Set>, p.rows);
   const std::int32_t picks = PassExpertsMax(p.rows, p.top_k, p.experts);
-  p.parts = std::min(p.groups, kDownWarps / std::min(kDownWarps, picks));
-  p.slots = std::min(kDownWarps / p.parts, picks);
-  const std::int32_t tiles = (picks + p.slots - 1) / p.slots * ((p.groups + p.parts - 1) / p.parts);
-  p.stages = std::min(tiles, kDownStagesMax);
-  const std::int32_t warps = p.parts * p.slots;
-  p.tiles_at = warps * p.layout.bytes;
-  p.table_at = p.tiles_at + warps * p.stages * p.down.tile_bytes;
-  p.partial_at = p.table_at + (kOne ? 0 : 8 * p.experts);
-  const std::size_t bytes = p.partial_at + std::size_t{4} * 16 * p.rows * p.groups * p.slots;
-  return Start(launch, dim3((p.n + 15) / 16), dim3(32 * warps), bytes, DownKernel<Set, kOne>, p);
+  p.parts = std::clamp(kWarps / picks, 1, p.groups);
+  for (p.slots = std::min(kWarps / p.parts, picks); p.slots > 0; --p.slots) {
+    p.stages = p.slots >= picks && p.parts >= p.groups ? 1 : 2;
+    const std::int32_t warps = p.parts * p.slots;
+    p.tiles_at = warps * p.layout.bytes;
+    p.table_at = p.tiles_at + warps * p.stages * p.down.tile_bytes;
+    p.partial_at = p.table_at + (kOne ? 0 : 8 * p.experts);
+    const std::size_t bytes = p.partial_at + std::size_t{4} * 16 * p.rows * p.groups * p.slots;
+    if (bytes <= kSharedMax) {
+      return Start(launch, dim3((p.n + 15) / 16), dim3(32 * warps), bytes, DownKernel<Set, kOne>,
+                   p);
+    }
+  }
+  return cudaErrorInvalidValue;
 }
 
 ExpertBank Lower(const CardWeight& w) {

@@ -135,6 +135,12 @@ __device__ __forceinline__ void CollectPicks(int experts, int top_k, int rows, P
   __syncthreads();
 }
 
+// Not inlined: 64 registers that few models need.
+static __device__ __noinline__ LanePick RouteManyExperts(const RouterArgs& router,
+                                                         std::int32_t row) {
+  return RouteRow<32>(router, row);
+}
+
 // Routes every row by a warp; the first block also writes ids, weights and failures, and makes them
 // visible. True where the block has warps without a row: all of them then return at once.
 template <bool kOne>
@@ -145,7 +151,7 @@ __device__ __forceinline__ bool RouteRows(const GateUpParams& p, int rows, PassP
        row += static_cast<int>(blockDim.x / 32)) {
     const LanePick pick = p.experts <= 128   ? RouteRow<4>(p.router, row)
                           : p.experts <= 256 ? RouteRow<8>(p.router, row)
-                                             : RouteRow<32>(p.router, row);
+                                             : RouteManyExperts(p.router, row);
     if (lane < p.top_k) {
       AddPick<kOne>(pick.id, row, lane, picks, table);
       if (blockIdx.x == 0) {
