@@ -1,7 +1,7 @@
-// First launch: the vocabulary is cut into at most 1024 stretches; a warp finds the largest entry
-// of one. Second: the 64th largest of these heads bounds the 64th largest entry from below, and
-// only the 64 stretches with heads above the bound can hold entries above it. Their entries above
-// the bound, usually little more than 64, are sorted.
+// First launch: the vocabulary is cut into at most 1024 stretches; a warp finds the largest entry,
+// the head, of one. Second: a bound that 64 heads reach is searched by halving. At least 64
+// entries reach it then, and only the stretches of those heads have any; theirs, usually little
+// more than 64, are ranked by comparing each with each.
 //
 // An entry is a key of 64 bits: the logit's bits in ascending order above the complement of its id,
 // so that keys are distinct and the larger key comes first. -0 counts as +0.
@@ -27,9 +27,15 @@ __host__ __device__ constexpr int StretchOf(int vocabulary) {
   const int even = (vocabulary + kHeads - 1) / kHeads;
   return even < 4 ? 4 : even;
 }
-// Entries that may lie above the bound, to a power of two.
-constexpr int kEntriesMax = kTopLogits * StretchOf(kTopLogitsVocabularyMax);
-static_assert((kEntriesMax & (kEntriesMax - 1)) == 0);
+// Heads that reach the bound, and entries of a stretch that a lane looks at.
+constexpr int kChosen = kTopLogits;
+constexpr int kLaneEntries = StretchOf(kTopLogitsVocabularyMax) / 32;
+// Keys of all entries that may reach the bound, to a power of two.
+__host__ __device__ constexpr int EntriesOf(int vocabulary) {
+  int entries = kTopLogits;
+  while (entries < kChosen * StretchOf(vocabulary)) entries *= 2;
+  return entries;
+}
 
 __device__ __forceinline__ Key KeyOf(float logit, int id) {
   const unsigned bits = __float_as_uint(logit + 0.0F);
@@ -40,54 +46,63 @@ __device__ __forceinline__ int IdOf(Key key) {
   return static_cast<int>(kAll - static_cast<unsigned>(key));
 }
 
+// A lane's entries of a stretch: keys of ids first + lane + 32*i below `end`, 0 for none.
+__device__ __forceinline__ void LoadKeys(const float* logits, int first, int end,
+                                         Key (&keys)[kLaneEntries], bool& nan) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  float logit[kLaneEntries];
+#pragma unroll
+  for (int i = 0; i < kLaneEntries; ++i) {
+    const int id = first + lane + 32 * i;
+    logit[i] = id < end ? logits[id] : 0.0F;
+  }
+#pragma unroll
+  for (int i = 0; i < kLaneEntries; ++i) {
+    const int id = first + lane + 32 * i;
+    nan = nan || logit[i] != logit[i];
+    keys[i] = id < end ? KeyOf(logit[i], id) : 0;
+  }
+}
+
 __global__ void __launch_bounds__(32 * kHeadWarps) HeadsKernel(const TopLogitsArgs args) {
   AllowNext();
   WaitForInputs();
   const int row = static_cast<int>(blockIdx.y);
   if (args.live != nullptr && row >= *args.live) return;
-  const int lane = static_cast<int>(threadIdx.x % 32);
   const int stretch = StretchOf(args.vocabulary);
   const int head = static_cast<int>(blockIdx.x) * kHeadWarps + static_cast<int>(threadIdx.x / 32);
   const float* logits = args.logits + static_cast<std::size_t>(row) * args.logits_stride;
-  const int end = min(args.vocabulary, (head + 1) * stretch);
-  Key most = 0;
+  Key keys[kLaneEntries];
   bool nan = false;
-  for (int id = head * stretch + lane; id < end; id += 32) {
-    const float logit = logits[id];
-    nan = nan || logit != logit;
-    const Key key = KeyOf(logit, id);
-    most = key > most ? key : most;
+  LoadKeys(logits, head * stretch, min(args.vocabulary, (head + 1) * stretch), keys, nan);
+  Key most = 0;
+#pragma unroll
+  for (int i = 0; i < kLaneEntries; ++i) most = keys[i] > most ? keys[i] : most;
+  const auto value = static_cast<unsigned>(most >> 32);
+  const unsigned largest = __reduce_max_sync(kAll, value);
+  const unsigned id = __reduce_max_sync(kAll, value == largest ? static_cast<unsigned>(most) : 0U);
+  if (threadIdx.x % 32 == 0) {
+    static_cast<Key*>(args.scratch)[row * kHeads + head] = static_cast<Key>(largest) << 32 | id;
   }
-  for (int step = 16; step > 0; step /= 2) {
-    const Key other = __shfl_xor_sync(kAll, most, step);
-    most = other > most ? other : most;
-  }
-  if (lane == 0) static_cast<Key*>(args.scratch)[row * kHeads + head] = most;
-  if (__any_sync(kAll, nan) && lane == 0) atomicMin(args.failed_row, row);
+  if (__any_sync(kAll, nan) && threadIdx.x % 32 == 0) atomicMin(args.failed_row, row);
 }
 
-// Sorts the keys of the block's first `size` threads (a power of two), largest first; `exchange`
-// has a place for each of two turns.
-__device__ __forceinline__ Key SortThreads(Key key, int size, Key* exchange) {
-  const int me = static_cast<int>(threadIdx.x);
-  int turn = 0;
-  for (int length = 2; length <= size; length *= 2) {
-    for (int step = length / 2; step > 0; step /= 2) {
-      Key other;
-      if (step >= 32) {
-        Key* keys = exchange + turn * kSortThreads;
-        keys[me] = key;
-        __syncthreads();
-        other = keys[me ^ step];
-        turn ^= 1;
-      } else {
-        other = __shfl_xor_sync(kAll, key, step);
-      }
-      const bool larger = ((me & step) == 0) == ((me & length) == 0 || length == size);
-      key = larger == (other > key) ? other : key;
+// The largest bound found that at least kTopLogits of the block's keys (one a thread) reach: at
+// most kChosen reach it too. 0 where there are fewer keys. The same in all threads.
+__device__ __forceinline__ Key BoundOf(Key key, int keys) {
+  Key low = 0;
+  Key high = ~Key{0};
+  while (keys >= kTopLogits && high - low > 1) {
+    const Key middle = low + (high - low) / 2;
+    const int reached = __syncthreads_count(key >= middle);
+    if (reached >= kTopLogits) {
+      low = middle;
+      if (reached <= kChosen) break;
+    } else {
+      high = middle;
     }
   }
-  return key;
+  return low;
 }
 
 // The same over shared memory, any power of two; ends with a barrier.
@@ -109,11 +124,24 @@ __device__ __forceinline__ void SortShared(Key* keys, int size) {
   __syncthreads();
 }
 
+// Places of up to kSortThreads keys by descending order, through `ranks`, which is zero: the
+// threads of a warp compare keys of their own with one and the same.
+__device__ __forceinline__ void RankKeys(const Key* keys, int count, int* ranks) {
+  const int me = static_cast<int>(threadIdx.x);
+  int size = kTopLogits;
+  while (size < count) size *= 2;
+  const int mine = me % size;
+  const Key key = mine < count ? keys[mine] : 0;
+  int larger = 0;
+  for (int i = me / size; i < count; i += kSortThreads / size) larger += keys[i] > key ? 1 : 0;
+  if (mine < count && larger != 0) atomicAdd(ranks + mine, larger);
+}
+
 __global__ void __launch_bounds__(kSortThreads, 1) TopKernel(const TopLogitsArgs args) {
   extern __shared__ __align__(16) Key entries[];
-  __shared__ Key exchange[2 * kSortThreads];
-  __shared__ int stretches[kTopLogits];
-  __shared__ Key bound;
+  __shared__ int ranks[kSortThreads];
+  __shared__ int stretches[kChosen];
+  __shared__ int chosen;
   __shared__ int count;
   AllowNext();
   WaitForInputs();
@@ -123,33 +151,39 @@ __global__ void __launch_bounds__(kSortThreads, 1) TopKernel(const TopLogitsArgs
   const int stretch = StretchOf(args.vocabulary);
   const int heads = (args.vocabulary + stretch - 1) / stretch;
   const float* logits = args.logits + static_cast<std::size_t>(row) * args.logits_stride;
-  Key key = me < heads ? static_cast<const Key*>(args.scratch)[row * kHeads + me] : 0;
-  key = SortThreads(key, kSortThreads, exchange);
-  if (me < kTopLogits) stretches[me] = IdOf(key) / stretch;
-  if (me == kTopLogits - 1) bound = key;  // 0 where there are fewer heads
-  if (me == 0) count = 0;
+  const Key head = me < heads ? static_cast<const Key*>(args.scratch)[row * kHeads + me] : 0;
+  if (me == 0) chosen = count = 0;
+  ranks[me] = 0;
+  const Key bound = BoundOf(head, heads);
   __syncthreads();
-  const int candidates = min(heads, kTopLogits) * stretch;
-  for (int i = me; i < candidates; i += kSortThreads) {
-    const int id = stretches[i / stretch] * stretch + i % stretch;
-    if (id >= args.vocabulary) continue;
-    const Key entry = KeyOf(logits[id], id);
-    if (entry >= bound) entries[atomicAdd(&count, 1)] = entry;
+  if (me < heads && head >= bound) stretches[atomicAdd(&chosen, 1)] = me;
+  __syncthreads();
+  for (int i = me / 32; i < chosen; i += kSortThreads / 32) {
+    Key keys[kLaneEntries];
+    bool nan = false;
+    const int first = stretches[i] * stretch;
+    LoadKeys(logits, first, min(args.vocabulary, first + stretch), keys, nan);
+#pragma unroll
+    for (int j = 0; j < kLaneEntries; ++j) {
+      if (keys[j] != 0 && keys[j] >= bound) entries[atomicAdd(&count, 1)] = keys[j];
+    }
   }
   __syncthreads();
-  int size = kTopLogits;
-  while (size < count) size *= 2;
-  if (size <= kSortThreads) {
-    key = SortThreads(me < count ? entries[me] : 0, size, exchange);
+  int place = me;
+  if (count <= kSortThreads) {
+    RankKeys(entries, count, ranks);
+    __syncthreads();
+    place = me < count ? ranks[me] : kTopLogits;
   } else {
+    int size = kSortThreads;
+    while (size < count) size *= 2;
     for (int i = count + me; i < size; i += kSortThreads) entries[i] = 0;
     SortShared(entries, size);
-    key = me < kTopLogits ? entries[me] : 0;
   }
-  if (me < kTopLogits) {
-    const int place = row * kTopLogits + me;
-    args.ids[place] = IdOf(key);
-    args.values[place] = logits[IdOf(key)];
+  if (place < kTopLogits) {
+    const int id = IdOf(entries[me]);
+    args.ids[row * kTopLogits + place] = id;
+    args.values[row * kTopLogits + place] = logits[id];
   }
 }
 
@@ -159,7 +193,9 @@ std::size_t TopLogitsScratchBytes(std::int32_t rows) {
   return static_cast<std::size_t>(rows) * kHeads * sizeof(Key);
 }
 
-cudaError_t PrepareTopLogits() { return AllowShared(TopKernel, kEntriesMax * sizeof(Key)); }
+cudaError_t PrepareTopLogits() {
+  return AllowShared(TopKernel, EntriesOf(kTopLogitsVocabularyMax) * sizeof(Key));
+}
 
 cudaError_t TopLogits(const Launch& launch, const TopLogitsArgs& args) {
   if (args.vocabulary < kTopLogits || args.vocabulary > kTopLogitsVocabularyMax || args.rows < 1) {
@@ -172,9 +208,8 @@ cudaError_t TopLogits(const Launch& launch, const TopLogitsArgs& args) {
   const cudaError_t status =
       Start(launch, dim3(blocks, rows), dim3(32 * kHeadWarps), 0, HeadsKernel, args);
   if (status != cudaSuccess) return status;
-  int entries = kTopLogits;
-  while (entries < kTopLogits * stretch) entries *= 2;
-  return Start(launch, dim3(rows), dim3(kSortThreads), entries * sizeof(Key), TopKernel, args);
+  return Start(launch, dim3(rows), dim3(kSortThreads), EntriesOf(args.vocabulary) * sizeof(Key),
+               TopKernel, args);
 }
 
 }  // namespace bloomery::kernels::cuda
