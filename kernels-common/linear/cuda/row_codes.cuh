@@ -217,30 +217,44 @@ __device__ __forceinline__ void TileDotRows(const std::byte* tile, const RowCode
   const int q = static_cast<int>(threadIdx.x % 4);
   constexpr int kParts = 256 / Tile::kSpan;
   constexpr bool kRaised = requires { Tile::kOffset; };
+  constexpr bool kInPlace = kType == kQ4K;
   const std::byte* codes = x.Codes(n) + 256 * group + (Tile::kSpan == 32 ? 8 : 4) * q;
   const auto dot = [&](int s, int(&d)[4]) {
     std::uint32_t a[Tile::kSpan / 8];
     if constexpr (kRaised) {
       Tile::RaisedCodes(raw, s, a);
+    } else if constexpr (kInPlace) {
+      Tile::BytesInPlace(raw, s, a);
     } else {
       Tile::Codes(raw, s, a);
     }
     if constexpr (Tile::kSpan == 32) {
       const uint2 b = *reinterpret_cast<const uint2*>(codes + 32 * s);
-      Mma32(d, a, b.x, b.y);
+      if constexpr (kInPlace) {
+        MmaUnsigned32(d, a, b.x, b.y);
+      } else {
+        Mma32(d, a, b.x, b.y);
+      }
     } else {
       Mma16(d, a, *reinterpret_cast<const std::uint32_t*>(codes + 16 * s));
     }
   };
   if constexpr (Tile::kGroup == 256) {
     int sum[4] = {};
+    int large[4] = {};  // of codes in place, 16 times too large
 #pragma unroll
     for (int s = 0; s < kParts; ++s) {
       int d[4] = {};
       dot(s, d);
       const int scale[2] = {Tile::Scale(raw, s, 0), Tile::Scale(raw, s, 1)};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) sum[i] += scale[i / 2] * d[i];
+      for (int i = 0; i < 4; ++i) {
+        (kInPlace && s % 2 == 1 ? large[i] : sum[i]) += scale[i / 2] * d[i];
+      }
+    }
+    if constexpr (kInPlace) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[i] += large[i] >> 4;
     }
     // Sums over the activations' sums: of mins, or of scales where codes were raised.
     int mins[4] = {};

@@ -220,14 +220,15 @@ cudaError_t StartSplit(const Launch& launch, RowsParams& p, std::int64_t tiles) 
     p.units += ((p.matrices[i].n + 15) / 16 + p.slots - 1) / p.slots;
   }
   const std::int32_t warps = p.parts * p.slots;
-  const std::int32_t blocks = std::min(p.units, launch.multiprocessors * (32 / warps));
-  p.stages = blocks == p.units && p.parts == p.groups ? 1 : 2;
+  p.stages = p.units <= launch.multiprocessors && p.parts == p.groups ? 1 : 2;
   std::size_t shared = LayOut(p, warps, p.slots, true);
   if (shared > kSharedMax && p.stages > 1) {
     p.stages = 1;
     shared = LayOut(p, warps, p.slots, true);
   }
   if (shared > kSharedMax) return cudaErrorInvalidValue;
+  const auto blocks = std::min(
+      p.units, launch.multiprocessors * std::min<std::int32_t>(32 / warps, kSharedMax / shared));
   return Start(launch, dim3(blocks), dim3(32 * warps), shared, RowsSplitKernel<Set, kOne>, p);
 }
 

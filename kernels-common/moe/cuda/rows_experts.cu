@@ -276,15 +276,15 @@ cudaError_t StartGateUp(const Launch& launch, GateUpParams& p) {
     p.units_of_expert = (p.tiles + p.slots - 1) / p.slots;
     const std::int32_t units = picks * p.units_of_expert;
     const std::int32_t warps = p.parts * p.slots;
-    const std::int32_t blocks = std::min(units, launch.multiprocessors * (32 / warps));
-    p.stages = blocks == units && p.parts == p.groups ? 1 : 2;
+    p.stages = units <= launch.multiprocessors && p.parts == p.groups ? 1 : 2;
     p.tiles_at = p.layout.bytes;
     p.table_at = p.tiles_at + warps * p.stages * (p.gate.tile_bytes + p.up.tile_bytes);
     p.partial_at = p.table_at + (kOne ? 0 : 8 * p.experts);
     const std::size_t bytes = p.partial_at + std::size_t{4} * 2 * 16 * p.rows * p.groups * p.slots;
-    if (bytes <= kSharedMax) {
-      return Start(launch, dim3(blocks), dim3(32 * warps), bytes, GateUpKernel<Set, kOne>, p);
-    }
+    if (bytes > kSharedMax) continue;
+    const auto blocks = std::min(
+        units, launch.multiprocessors * std::min<std::int32_t>(32 / warps, kSharedMax / bytes));
+    return Start(launch, dim3(blocks), dim3(32 * warps), bytes, GateUpKernel<Set, kOne>, p);
   }
   return cudaErrorInvalidValue;
 }
