@@ -173,11 +173,12 @@ __global__ void __launch_bounds__(kDownWarps<kOne> * 32, 2)
   };
 
   // The ids were written before this kernel was allowed to start, by a kernel that may still run:
-  // tiles are asked for on their word, which is checked once it counts.
+  // tiles are asked for on their word, which is checked once it counts. Read past L1, which would
+  // keep what it saw early.
   bool valid = true;
   for (int i = static_cast<int>(threadIdx.x); i < p.rows * p.top_k;
        i += static_cast<int>(blockDim.x)) {
-    const std::int32_t id = *static_cast<const volatile std::int32_t*>(p.ids + i);
+    const std::int32_t id = __ldcg(p.ids + i);
     ids[i] = id;
     valid = valid && id >= 0 && id < p.experts;
   }
@@ -191,12 +192,12 @@ __global__ void __launch_bounds__(kDownWarps<kOne> * 32, 2)
   bool same = early && rows == p.rows;
   for (int i = static_cast<int>(threadIdx.x); i < rows * p.top_k;
        i += static_cast<int>(blockDim.x)) {
-    same = same && p.ids[i] == ids[i];
+    same = same && __ldcg(p.ids + i) == ids[i];
   }
   if (__syncthreads_and(same) == 0) {
     for (int i = static_cast<int>(threadIdx.x); i < rows * p.top_k;
          i += static_cast<int>(blockDim.x)) {
-      ids[i] = p.ids[i];
+      ids[i] = __ldcg(p.ids + i);
     }
     ring.Drop();
     __syncthreads();
