@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <optional>
 
 #include "kernels-common/linear/reference.h"
@@ -25,7 +24,6 @@ using testing::DeviceArray;
 using testing::Finish;
 using testing::Random;
 using testing::SameBits;
-using testing::SameValues;
 using testing::TestLaunch;
 
 constexpr float kEps = 1e-6F;

@@ -31,7 +31,7 @@ struct Top {
 Top OnCard(const std::vector<float>& logits, std::int32_t vocabulary, std::int32_t rows) {
   testing::Check(cuda::PrepareTopLogits());
   const DeviceArray<float> device(logits);
-  const auto places = static_cast<std::size_t>(rows * cuda::kTopLogits);
+  const std::size_t places = static_cast<std::size_t>(rows) * cuda::kTopLogits;
   const DeviceArray<std::int32_t> ids(places, 0xFF);
   const DeviceArray<float> values(places, 0xFF);
   const DeviceArray<std::int32_t> failed(std::vector<std::int32_t>{INT_MAX});
@@ -58,8 +58,9 @@ void ExpectSorted(const std::vector<float>& logits, std::int32_t vocabulary, std
     const float* of_row = logits.data() + static_cast<std::ptrdiff_t>(row) * vocabulary;
     std::vector<std::int32_t> order(static_cast<std::size_t>(vocabulary));
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [of_row](std::int32_t a, std::int32_t b) { return of_row[a] > of_row[b]; });
+    std::sort(order.begin(), order.end(), [of_row](std::int32_t a, std::int32_t b) {
+      return of_row[a] > of_row[b] || (of_row[a] == of_row[b] && a < b);
+    });
     for (std::size_t i = 0; i < cuda::kTopLogits; ++i) {
       ids.push_back(order[i]);
       values.push_back(of_row[order[i]]);
@@ -73,8 +74,10 @@ TEST(CardTopLogits, RandomRowsOfAnyVocabulary) {
   for (const std::int32_t vocabulary : {64, 65, 250, 1000, 4097, 32000, 151936, 262144}) {
     for (const std::int32_t rows : {1, 3}) {
       Random random(static_cast<std::uint64_t>(vocabulary + rows));
-      ExpectSorted(random.Values(static_cast<std::size_t>(vocabulary * rows), 20.0F), vocabulary,
-                   rows);
+      ExpectSorted(
+          random.Values(static_cast<std::size_t>(vocabulary) * static_cast<std::size_t>(rows),
+                        20.0F),
+          vocabulary, rows);
     }
   }
 }
