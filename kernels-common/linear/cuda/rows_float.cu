@@ -140,7 +140,10 @@ __global__ void __launch_bounds__(32 * kLongWarps)
 
 cudaError_t PrepareRowsFloat() {
   constexpr std::size_t kBytes = 200 * 1024;
-  return AllowShared(LongKernel, kBytes);
+  cudaError_t status = AllowShared(LongKernel, kBytes);
+  if (status == cudaSuccess) status = PreferShared(ShortKernel<true>);
+  if (status == cudaSuccess) status = PreferShared(ShortKernel<false>);
+  return status;
 }
 
 cudaError_t RowsFloat(const Launch& launch, RowsParams& p) {

@@ -194,6 +194,8 @@ std::size_t TopLogitsScratchBytes(std::int32_t rows) {
 }
 
 cudaError_t PrepareTopLogits() {
+  const cudaError_t status = PreferShared(HeadsKernel);
+  if (status != cudaSuccess) return status;
   return AllowShared(TopKernel, EntriesOf(kTopLogitsVocabularyMax) * sizeof(Key));
 }
 
