@@ -9,9 +9,8 @@
 // operand of its own, by negated activations. What comes out is 16 * sum(h*q), exact as all of it
 // is.
 //
-// So activations lie in shared memory as B words: for each group of 256, sub-block and lane q the
-// words of each mma step in which that sub-block's column is not zero, and behind them a vector of
-// zeros for the other columns.
+// Each lane makes its B words from its own column's activations, which it reads once a sub-block: a
+// selection is an instruction, and shared memory in decode is short of bandwidth and of room.
 #pragma once
 
 #include <cstdint>
@@ -20,58 +19,9 @@
 
 namespace bloomery::kernels::cuda {
 
-// Bytes of a group's B words, the zeros included.
-template <int kType>
-inline constexpr int kOneRowGroupBytes = 0;
-template <>
-inline constexpr int kOneRowGroupBytes<kQ4K> = 8 * 4 * 16 + 16;
-template <>
-inline constexpr int kOneRowGroupBytes<kQ6K> = 16 * 4 * 32 + 32;
-
 // -q of each byte, which is not -128.
 __device__ __forceinline__ std::uint32_t NegateBytes(std::uint32_t q) {
   return (0x80808080U - (q & 0x7F7F7F7FU)) ^ (~q & 0x80808080U);
-}
-
-// Stores a lane's part of a group: codes 8*lane .. 8*lane+7 as two words. Steps of Q4_K, for each
-// pair of sub-blocks: the low nibbles (even column, minus the odd one), the bytes (odd column).
-__device__ __forceinline__ void StoreOneRowQ4K(std::byte* group, int lane,
-                                               const std::uint32_t (&words)[2]) {
-  const bool odd = lane / 4 % 2 != 0;
-  uint4 entry;
-  entry.x = odd ? NegateBytes(words[0]) : words[0];
-  entry.y = odd ? NegateBytes(words[1]) : words[1];
-  entry.z = odd ? words[0] : 0U;
-  entry.w = odd ? words[1] : 0U;
-  reinterpret_cast<uint4*>(group)[lane] = entry;
-  if (lane == 0) reinterpret_cast<uint4*>(group)[32] = make_uint4(0, 0, 0, 0);
-}
-
-// Steps of Q6_K, for each four sub-blocks c = 0..3: low nibbles and bytes of sub-blocks 0, 1 and of
-// 2, 3; then the bytes of four bit pairs up to pair c (column c, minus column c + 1).
-__device__ __forceinline__ void StoreOneRowQ6K(std::byte* group, int lane,
-                                               const std::uint32_t (&words)[2]) {
-  const int c = lane / 2 % 4;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const std::uint32_t plus = words[i];
-    const std::uint32_t minus = NegateBytes(plus);
-    const std::uint32_t low = c % 2 == 0 ? plus : minus;
-    const std::uint32_t byte = c % 2 == 0 ? 0U : plus;
-    uint4* entry = reinterpret_cast<uint4*>(group) + 2 * (2 * lane + i);
-    entry[0] = make_uint4(c < 2 ? low : 0U, c < 2 ? byte : 0U, c < 2 ? 0U : low, c < 2 ? 0U : byte);
-    entry[1] = make_uint4(c == 0   ? plus
-                          : c == 1 ? minus
-                                   : 0U,
-                          c == 1   ? plus
-                          : c == 2 ? minus
-                                   : 0U,
-                          c == 2   ? plus
-                          : c == 3 ? minus
-                                   : 0U,
-                          c == 3 ? plus : 0U);
-  }
-  if (lane < 2) reinterpret_cast<uint4*>(group)[128 + lane] = make_uint4(0, 0, 0, 0);
 }
 
 // Sums over the four lanes of a row: lanes q = 0, 2 get that of row g (`first`), q = 1, 3 that of
@@ -97,29 +47,37 @@ __device__ __forceinline__ int SumOfSums(const std::uint32_t (&bytes)[2], const 
   return (q & 1) != 0 ? c[2] : c[0];
 }
 
-// u of N4 of a group for row g + 8*(q % 2) of a tile in shared memory.
+// u of N4 for row g + 8*(q % 2) of a tile in shared memory and a group of 256 codes with its cut
+// sums.
 template <int kType>
-__device__ __forceinline__ float OneRowValue(const std::byte* tile, const std::byte* group,
+__device__ __forceinline__ float OneRowValue(const std::byte* tile, const std::byte* codes,
                                              const std::byte* high, const std::byte* low);
 
 // Loops over vectors stay rolled: the code of six kernels a layer shares an instruction cache, and
 // tiles in shared memory need no registers indexed at compile time.
 template <>
-__device__ __forceinline__ float OneRowValue<kQ4K>(const std::byte* tile, const std::byte* group,
+__device__ __forceinline__ float OneRowValue<kQ4K>(const std::byte* tile, const std::byte* codes,
                                                    const std::byte* high, const std::byte* low) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int q = lane % 4;
+  // Steps of a pair of sub-blocks: the low nibbles (even column, minus the odd one), the bytes (odd
+  // column).
+  const uint2 own = reinterpret_cast<const uint2*>(codes)[lane];
+  const bool odd = (lane & 4) != 0;
+  const uint2 low_own =
+      odd ? make_uint2(NegateBytes(own.x), NegateBytes(own.y)) : make_uint2(own.x, own.y);
+  const uint2 byte_own = odd ? own : make_uint2(0, 0);
   int nibbles[4] = {};
   int bytes[4] = {};
 #pragma unroll 2
   for (int pair = 0; pair < 4; ++pair) {
-    const uint4 b = reinterpret_cast<const uint4*>(group)[lane / 8 == pair ? lane : 32];
+    const bool mine = lane / 8 == pair;
     std::uint32_t all[4];
     FromShared::Words(tile + pair * 512 + lane * 16, all);
     const std::uint32_t half[4] = {all[0] & 0x0F0F0F0FU, all[1] & 0x0F0F0F0FU, all[2] & 0x0F0F0F0FU,
                                    all[3] & 0x0F0F0F0FU};
-    MmaUnsigned32(nibbles, half, b.x, b.y);
-    MmaUnsigned32(bytes, all, b.z, b.w);
+    MmaUnsigned32(nibbles, half, mine ? low_own.x : 0U, mine ? low_own.y : 0U);
+    MmaUnsigned32(bytes, all, mine ? byte_own.x : 0U, mine ? byte_own.y : 0U);
   }
   SixBitRows scales;
   LoadRows<FromShared>(tile + 2048, lane, scales.rows);
@@ -145,7 +103,7 @@ __device__ __forceinline__ float OneRowValue<kQ4K>(const std::byte* tile, const 
 }
 
 template <>
-__device__ __forceinline__ float OneRowValue<kQ6K>(const std::byte* tile, const std::byte* group,
+__device__ __forceinline__ float OneRowValue<kQ6K>(const std::byte* tile, const std::byte* codes,
                                                    const std::byte* high, const std::byte* low) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int q = lane % 4;
@@ -154,13 +112,28 @@ __device__ __forceinline__ float OneRowValue<kQ6K>(const std::byte* tile, const 
   int sum[2] = {};
 #pragma unroll 1
   for (int set = 0; set < 2; ++set) {  // sub-blocks 8*set + column
+    // Steps of four sub-blocks c: low nibbles and bytes of c = 0, 1 and of 2, 3; the bytes of four
+    // bit pairs up to pair c (column c, minus column c + 1).
+    const std::uint32_t plus = reinterpret_cast<const std::uint32_t*>(codes)[32 * set + lane];
+    const std::uint32_t minus = NegateBytes(plus);
+    const int c = column % 4;
+    const std::uint32_t low_own = (c & 1) == 0 ? plus : minus;
+    const std::uint32_t byte_own = (c & 1) == 0 ? 0U : plus;
+    const std::uint32_t level[4] = {c == 0   ? plus
+                                    : c == 1 ? minus
+                                             : 0U,
+                                    c == 1   ? plus
+                                    : c == 2 ? minus
+                                             : 0U,
+                                    c == 2   ? plus
+                                    : c == 3 ? minus
+                                             : 0U,
+                                    c == 3 ? plus : 0U};
     int nibbles[4] = {};
     int pairs[4] = {};
 #pragma unroll
     for (int four = 0; four < 2; ++four) {
-      const int entry = column / 4 == four ? 2 * (32 * set + lane) : 128;
-      const uint4 b = reinterpret_cast<const uint4*>(group)[entry];
-      const uint4 c = reinterpret_cast<const uint4*>(group)[entry + 1];
+      const bool mine = column / 4 == four;
       std::uint32_t w[4];
       std::uint32_t p[2];
       FromShared::Words(tile + (2 * set + four) * 512 + lane * 16, w);
@@ -169,16 +142,17 @@ __device__ __forceinline__ float OneRowValue<kQ6K>(const std::byte* tile, const 
       for (int i = 0; i < 2; ++i) {
         const std::uint32_t bytes[2] = {w[2 * i], w[2 * i + 1]};
         const std::uint32_t low_nibbles[2] = {bytes[0] & 0x0F0F0F0FU, bytes[1] & 0x0F0F0F0FU};
-        MmaUnsigned16(nibbles, low_nibbles, i == 0 ? b.x : b.z);
-        MmaUnsigned16(nibbles, bytes, i == 0 ? b.y : b.w);
+        const bool step = column / 2 == 2 * four + i;
+        MmaUnsigned16(nibbles, low_nibbles, step ? low_own : 0U);
+        MmaUnsigned16(nibbles, bytes, step ? byte_own : 0U);
       }
       const std::uint32_t three[2] = {p[0] & 0x3F3F3F3FU, p[1] & 0x3F3F3F3FU};
       const std::uint32_t two[2] = {p[0] & 0x0F0F0F0FU, p[1] & 0x0F0F0F0FU};
       const std::uint32_t one[2] = {p[0] & 0x03030303U, p[1] & 0x03030303U};
-      MmaUnsigned16(pairs, one, c.x);
-      MmaUnsigned16(pairs, two, c.y);
-      MmaUnsigned16(pairs, three, c.z);
-      MmaUnsigned16(pairs, p, c.w);
+      MmaUnsigned16(pairs, one, mine ? level[0] : 0U);
+      MmaUnsigned16(pairs, two, mine ? level[1] : 0U);
+      MmaUnsigned16(pairs, three, mine ? level[2] : 0U);
+      MmaUnsigned16(pairs, p, mine ? level[3] : 0U);
     }
     // The lane's sub-blocks 8*set + 2q + i: bit pairs are 4^(sub-block % 4) too large.
 #pragma unroll

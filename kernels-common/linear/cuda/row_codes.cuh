@@ -29,8 +29,6 @@ struct RowCodesLayout {
   std::int32_t high;
   std::int32_t low;
   std::int32_t scales;
-  std::int32_t one_q4k;  // where one row's B words lie; -1: none
-  std::int32_t one_q6k;
   std::int32_t bytes;  // of all, a multiple of 16
 };
 
@@ -44,26 +42,7 @@ inline RowCodesLayout LayOutRowCodes(std::int32_t k, std::int32_t group, std::in
   layout.high = rows * layout.code_stride;
   layout.low = layout.high + rows * layout.sum_stride;
   layout.scales = layout.low + rows * layout.sum_stride;
-  layout.one_q4k = layout.one_q6k = -1;
   layout.bytes = (layout.scales + rows * layout.scale_stride * 4 + 15) / 16 * 16;
-  return layout;
-}
-
-// Of one row for the one-row form of the types that are used.
-inline RowCodesLayout LayOutOneRow(std::int32_t k, bool q4k, bool q6k) {
-  RowCodesLayout layout = {};
-  layout.k_padded = (k + 255) / 256 * 256;
-  layout.group = 256;
-  const std::int32_t groups = layout.k_padded / 256;
-  layout.one_q4k = q4k ? 0 : -1;
-  layout.bytes = q4k ? groups * kOneRowGroupBytes<kQ4K> : 0;
-  layout.one_q6k = q6k ? layout.bytes : -1;
-  layout.bytes += q6k ? groups * kOneRowGroupBytes<kQ6K> : 0;
-  layout.high = layout.bytes;
-  layout.low = layout.high + layout.k_padded / 16;
-  layout.scales = layout.low + layout.k_padded / 16;
-  layout.scale_stride = groups;
-  layout.bytes = (layout.scales + 4 * groups + 15) / 16 * 16;
   return layout;
 }
 
@@ -93,31 +72,14 @@ __device__ __forceinline__ void StoreSum(const RowCodes& out, int row, int index
   out.Low(row)[index] = static_cast<std::byte>((sum - 16 * high) & 255);
 }
 
-// A lane's eight codes of a stretch, as the kernels read them.
-template <bool kOne>
-__device__ __forceinline__ void StoreCodes(const std::uint32_t (&words)[2], const RowCodes& out,
-                                           int row, int start, int lane) {
-  if constexpr (kOne) {
-    const int group = start / 256;
-    if (out.at.one_q4k >= 0) {
-      StoreOneRowQ4K(out.memory + out.at.one_q4k + group * kOneRowGroupBytes<kQ4K>, lane, words);
-    }
-    if (out.at.one_q6k >= 0) {
-      StoreOneRowQ6K(out.memory + out.at.one_q6k + group * kOneRowGroupBytes<kQ6K>, lane, words);
-    }
-  } else {
-    *reinterpret_cast<uint2*>(out.Codes(row) + start + 8 * lane) = make_uint2(words[0], words[1]);
-  }
-}
-
 // Lane l holds values start + 8l .. +7 of the row (zeros beyond its end).
-template <int kGroup, bool kOne>
+template <int kGroup>
 __device__ __forceinline__ void StoreStretch(const float (&v)[8], const RowCodes& out, int row,
                                              int start) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const LaneCodes codes = QuantiseLane<kGroup>(v);
   const int first = start + 8 * lane;
-  StoreCodes<kOne>(codes.words, out, row, start, lane);
+  *reinterpret_cast<uint2*>(out.Codes(row) + first) = make_uint2(codes.words[0], codes.words[1]);
   if (lane % 2 == 0) {
     StoreSum(out, row, first / 16, codes.sum);
   }
@@ -128,7 +90,6 @@ __device__ __forceinline__ void StoreStretch(const float (&v)[8], const RowCodes
 
 // Copies rows that are quantised already from device memory; the threads of the block from `first`
 // on do it. k divides by 32.
-template <bool kOne>
 __device__ __forceinline__ void CopyQuantisedRows(const QuantisedView& from, const RowCodes& out,
                                                   int rows, int first) {
   const int step = static_cast<int>(blockDim.x) - first;
@@ -137,16 +98,12 @@ __device__ __forceinline__ void CopyQuantisedRows(const QuantisedView& from, con
   const int k = from.k;
   for (int row = 0; row < rows; ++row) {
     const std::byte* source = from.data + static_cast<std::size_t>(row) * from.row_bytes;
-    for (int i = me; i < out.at.k_padded / 8; i += step) {
-      const bool inside = 8 * i < k;
-      const uint2 codes = inside ? reinterpret_cast<const uint2*>(source)[i] : uint2{};
-      const std::uint32_t words[2] = {codes.x, codes.y};
-      StoreCodes<kOne>(words, out, row, i / 32 * 256, i % 32);
-      if (i % 2 == 0) {
-        StoreSum(
-            out, row, i / 2,
-            inside ? reinterpret_cast<const std::int16_t*>(source + from.sums_offset)[i / 2] : 0);
-      }
+    for (int i = me; i < out.at.k_padded / 16; i += step) {
+      const bool inside = 16 * i < k;
+      reinterpret_cast<uint4*>(out.Codes(row))[i] =
+          inside ? reinterpret_cast<const uint4*>(source)[i] : uint4{};
+      StoreSum(out, row, i,
+               inside ? reinterpret_cast<const std::int16_t*>(source + from.sums_offset)[i] : 0);
     }
     const int scales = (k + from.group - 1) / from.group;
     for (int i = me; i < out.at.scale_stride; i += step) {
@@ -326,9 +283,8 @@ template <int kType, bool kOne>
 __device__ __forceinline__ void TileDot(const std::byte* tile, const RowCodes& x, int group,
                                         const LaneColumns& columns, float (&t)[4]) {
   if constexpr (kOne) {
-    const int at = kType == kQ4K ? x.at.one_q4k : x.at.one_q6k;
-    const float u = OneRowValue<kType>(tile, x.memory + at + group * kOneRowGroupBytes<kType>,
-                                       x.High(0) + 16 * group, x.Low(0) + 16 * group);
+    const float u = OneRowValue<kType>(tile, x.Codes(0) + 256 * group, x.High(0) + 16 * group,
+                                       x.Low(0) + 16 * group);
     t[0] = __fmaf_rn(x.Scales(0)[group], u, 0.0F);
   } else {
     TileDotRows<kType>(tile, x, group, columns, t);

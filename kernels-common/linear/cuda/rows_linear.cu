@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kOne ? kSplitWarps * 32 : kSplitThreads, kOne 
       WaitForInputs();
       rows = LiveRows(p);
       if (rows == 0) return;
-      MakeRowCodes<kGroupOf<Set>, kOne>(p, shared, rows);
+      MakeRowCodes<kGroupOf<Set>>(p, shared, rows);
       __syncthreads();
     }
     const LaneColumns columns(rows);
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
   WaitForInputs();
   const int rows = LiveRows(p);
   if (rows == 0) return;
-  MakeRowCodes<kGroupOf<Set>, kOne>(p, shared, rows);
+  MakeRowCodes<kGroupOf<Set>>(p, shared, rows);
   __syncthreads();
   const LaneColumns columns(rows);
   for (; unit < p.units; unit += step) {
@@ -238,12 +238,6 @@ cudaError_t StartIntegers(const Launch& launch, RowsParams& p, std::int64_t tile
                                       : StartSplit<Set, kOne>(launch, p, tiles);
 }
 
-bool Uses(const RowsParams& p, int type) {
-  bool uses = false;
-  for (std::int32_t i = 0; i < p.count; ++i) uses = uses || p.matrices[i].type == type;
-  return uses;
-}
-
 // A launch for the matrices of one activation group, or one for each part of the rows.
 template <int kGroup>
 cudaError_t RowsIntegers(const Launch& launch, RowsParams& p) {
@@ -261,7 +255,6 @@ cudaError_t RowsIntegers(const Launch& launch, RowsParams& p) {
   for (p.first_row = 0; p.first_row < all;) {
     p.rows = std::min(at_once, all - p.first_row);
     p.layout = LayOutRowCodes(p.k, kGroup, p.rows);
-    if (common && p.rows == 1) p.layout = LayOutOneRow(p.k, Uses(p, kQ4K), Uses(p, kQ6K));
     p.units = 0;
     for (std::int32_t i = 0; i < p.count; ++i) {
       p.matrices[i].first_unit = p.units;

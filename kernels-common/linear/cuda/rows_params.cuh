@@ -117,7 +117,7 @@ __device__ __forceinline__ void NormStretch(const RowsParams& p, const float* no
 // WaitForInputs and StageNormWeights. The caller synchronises afterwards. With a norm, rows are
 // staged in shared memory where they fit, so that they are read once; each warp norms its part of
 // one row, and works out the row's factor for itself.
-template <int kGroup, bool kOne>
+template <int kGroup>
 __device__ __forceinline__ void MakeRowCodes(const RowsParams& p, std::byte* shared, int rows) {
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int warps = static_cast<int>(blockDim.x / 32);
@@ -149,7 +149,7 @@ __device__ __forceinline__ void MakeRowCodes(const RowsParams& p, std::byte* sha
       float v[8];
       LoadStretch(x, first, p.k, v);
       NormStretch(p, norm_weights, factor, first, v);
-      StoreStretch<kGroup, kOne>(v, out, row, start);
+      StoreStretch<kGroup>(v, out, row, start);
       if (side) StoreSide(p, v, row, start);
     }
   }

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kOne ? kGateUpWarps * 32 : 1024, kOne ? 2 : 1)
   WaitForInputs();
   const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
   const bool idle = RouteRows<kOne>(p, rows, picks, table);
-  if (idle) CopyQuantisedRows<kOne>(p.quantised, codes, rows, 32 * rows);
+  if (idle) CopyQuantisedRows(p.quantised, codes, rows, 32 * rows);
   __syncthreads();
   CollectPicks<kOne>(p.experts, p.top_k, rows, picks, table);
   if (blockIdx.x == 0) AllowNext();
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kOne ? kGateUpWarps * 32 : 1024, kOne ? 2 : 1)
   };
   for (int stage = 0; stage < p.stages; ++stage) issue();
   if (!idle) {
-    CopyQuantisedRows<kOne>(p.quantised, codes, rows, 0);
+    CopyQuantisedRows(p.quantised, codes, rows, 0);
     __syncthreads();
   }
 
@@ -92,6 +92,7 @@ __global__ void __launch_bounds__(kOne ? kGateUpWarps * 32 : 1024, kOne ? 2 : 1)
     const int first_tile = unit % p.units_of_expert * p.slots;
     for (int group = part; group < p.groups; group += p.parts) {
       const std::byte* pair = ring.Take();
+#pragma unroll 1
       for (int matrix = 0; matrix < 2 && first_tile + slot < p.tiles; ++matrix) {
         Set::Dispatch(matrix == 0 ? p.gate.type : p.up.type, [&](auto type) {
           float t[4];
@@ -218,7 +219,7 @@ __global__ void __launch_bounds__(kDownWarps<kOne> * 32, 2)
           float v[8];
           LoadStretch(p.h + static_cast<std::size_t>(row * p.top_k + rank) * p.h_stride,
                       256 * group + 8 * lane, p.k, v);
-          StoreStretch<kGroup, kOne>(v, codes, row, 0);
+          StoreStretch<kGroup>(v, codes, row, 0);
         }
       }
       const std::byte* tile = ring.Take();
@@ -265,9 +266,7 @@ std::int32_t PassExpertsMax(std::int32_t rows, std::int32_t top_k, std::int32_t 
 
 template <class Set, bool kOne>
 cudaError_t StartGateUp(const Launch& launch, GateUpParams& p) {
-  p.layout = kOne ? LayOutOneRow(p.k, p.gate.type == kQ4K || p.up.type == kQ4K,
-                                 p.gate.type == kQ6K || p.up.type == kQ6K)
-                  : LayOutRowCodes(p.k, kGroupOf<Set>, p.rows);
+  p.layout = LayOutRowCodes(p.k, kGroupOf<Set>, p.rows);
   const std::int32_t rounds = (p.groups + kGateUpWarps - 1) / kGateUpWarps;
   p.parts = (p.groups + rounds - 1) / rounds;
   // As many row tiles at a time as one block a multiprocessor needs, or shared memory holds.
@@ -293,8 +292,7 @@ cudaError_t StartGateUp(const Launch& launch, GateUpParams& p) {
 template <class Set, bool kOne>
 cudaError_t StartDown(const Launch& launch, DownParams& p) {
   constexpr std::int32_t kWarps = kDownWarps<kOne>;
-  p.layout = kOne ? LayOutOneRow(256, p.down.type == kQ4K, p.down.type == kQ6K)
-                  : LayOutRowCodes(256, kGroupOf<Set>, p.rows);
+  p.layout = LayOutRowCodes(256, kGroupOf<Set>, p.rows);
   const std::int32_t picks = PassExpertsMax(p.rows, p.top_k, p.experts);
   p.parts = std::clamp(kWarps / picks, 1, p.groups);
   for (p.slots = std::min(kWarps / p.parts, picks); p.slots > 0; --p.slots) {
@@ -385,8 +383,8 @@ cudaError_t ExpertGateUpRows(const Launch& launch, const ExpertGateUpRowsArgs& a
   if (!CommonTypes::Has(p.gate.type) || !CommonTypes::Has(p.up.type)) {
     return StartGateUp<Types256, false>(launch, p);
   }
-  return p.rows == 1 ? StartGateUp<CommonTypes, true>(launch, p)
-                     : StartGateUp<CommonTypes, false>(launch, p);
+  return p.rows == 1 && p.experts <= kOneRowExpertsMax ? StartGateUp<CommonTypes, true>(launch, p)
+                                                       : StartGateUp<CommonTypes, false>(launch, p);
 }
 
 cudaError_t ExpertDownRows(const Launch& launch, const ExpertDownRowsArgs& args) {

@@ -135,9 +135,12 @@ __device__ __forceinline__ void CollectPicks(int experts, int top_k, int rows, P
   __syncthreads();
 }
 
+// The form for one row is for up to so many experts: more take more registers to route.
+inline constexpr int kOneRowExpertsMax = 256;
+
 // Not inlined: 64 registers that few models need.
-static __device__ __noinline__ LanePick RouteManyExperts(const RouterArgs& router,
-                                                         std::int32_t row) {
+// By value: a pointer to kernel parameters would make every use of them a load.
+static __device__ __noinline__ LanePick RouteManyExperts(RouterArgs router, std::int32_t row) {
   return RouteRow<32>(router, row);
 }
 
@@ -149,9 +152,14 @@ __device__ __forceinline__ bool RouteRows(const GateUpParams& p, int rows, PassP
   const int lane = static_cast<int>(threadIdx.x % 32);
   for (int row = static_cast<int>(threadIdx.x / 32); row < rows;
        row += static_cast<int>(blockDim.x / 32)) {
-    const LanePick pick = p.experts <= 128   ? RouteRow<4>(p.router, row)
-                          : p.experts <= 256 ? RouteRow<8>(p.router, row)
-                                             : RouteManyExperts(p.router, row);
+    LanePick pick;
+    if (p.experts <= 128) {
+      pick = RouteRow<4>(p.router, row);
+    } else if constexpr (kOne) {
+      pick = RouteRow<kOneRowExpertsMax / 32>(p.router, row);
+    } else {
+      pick = p.experts <= 256 ? RouteRow<8>(p.router, row) : RouteManyExperts(p.router, row);
+    }
     if (lane < p.top_k) {
       AddPick<kOne>(pick.id, row, lane, picks, table);
       if (blockIdx.x == 0) {
