@@ -83,8 +83,8 @@ constexpr int32_t kFirstSlotContext = 4096;
 // All layers are on the card, or none.
 void CheckCardLayers(const serve::ServeSettings& settings, uint32_t layers) {
   const uint32_t asked = settings.card_layers.value_or(0);
-  if (asked == 0 || asked >= layers) return;
-  throw Error(ErrorKind::kUnsupported,
+  if (asked == 0 || asked >= layers || settings.device == "none") return;
+  throw Error(ErrorKind::kUsage,
               "--gpu-layers " + std::to_string(asked) + " of " + std::to_string(layers) +
                   ": a part of the layers on the card is not offered in this version; leave it "
                   "out for the whole model, or give 0 for none");

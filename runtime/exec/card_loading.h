@@ -10,13 +10,16 @@
 
 namespace bloomery::exec {
 
+// Whether a driver of cards is loaded here, so that going on without one is worth a warning.
+bool DriverIsThere();
+
 // One line a card, "CUDA0: NVIDIA H200, compute capability 9.0, 139.7 GiB, 138.9 GiB free". Throws
 // Error(kDevice) saying what is missing.
 std::vector<std::string> CardLines();
 
-// A seat on the card that options.device names ("auto": the first one). Throws Error(kDevice),
-// Error(kNoMemory) with the plan's line, Error(kUnsupported) naming what has no kernel there, and
-// what loading throws.
+// A seat on the card that options.device names ("auto": the first that holds it). Throws
+// Error(kDevice), Error(kNoMemory) with the plan's line, Error(kUnsupported) naming what has no
+// kernel there, and what loading throws.
 std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& model, const SeatSource& source,
                                    const SeatOptions& options);
 

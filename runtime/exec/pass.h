@@ -40,8 +40,8 @@ class PassRunner {
   virtual const SeatLimits& limits() const = 0;
 
   // Runs 1..rows_max rows. Throws Error(kInternal) naming operator, layer and row when a row fails
-  // numerically or a kernel returns a failure; the caller then cuts every slot of the pass back to
-  // its length before the pass.
+  // numerically or a kernel returns a failure, Error(kDevice) when a card fails; the caller then
+  // cuts every slot of the pass back to its length before the pass.
   virtual void Run(std::span<const PassRow> rows) = 0;
 
   // Logits of the i-th row of the last pass that had `logits` set: f32 [vocabulary]. Valid until

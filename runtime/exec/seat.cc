@@ -202,6 +202,19 @@ uint64_t Seat::DenseBytes() const {
   return bytes;
 }
 
+// "auto", "none", "cpu" or "CUDA" and a number; whether there is such a card shows later.
+void CheckDeviceName(std::string_view name) {
+  constexpr std::string_view kCard = "CUDA";
+  const auto is_card = [&] {
+    if (!name.starts_with(kCard) || name.size() == kCard.size()) return false;
+    return std::ranges::all_of(name.substr(kCard.size()),
+                               [](char c) { return c >= '0' && c <= '9'; });
+  };
+  if (name == "auto" || name == "none" || name == "cpu" || is_card()) return;
+  throw Error(ErrorKind::kUsage, "the device is '" + std::string(name) +
+                                     "', must be auto, none, or one card: CUDA0, CUDA1, …");
+}
+
 std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& instance,
                                const SeatOptions& options) {
   const plugin::Description& description = instance.description();
@@ -210,6 +223,7 @@ std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& 
                              .build = [&](const bl_builder& builder, const bl_build& build) {
                                instance.Build(description.main_entry, builder, build);
                              }};
+  CheckDeviceName(options.device);
   if (options.device == "none" || options.device == "cpu") {
     return std::make_unique<CpuSeat>(model, source, options);
   }
@@ -217,16 +231,17 @@ std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& 
   try {
     return LoadCardSeat(model, source, options);
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::kDevice) {
-      LOG(INFO) << error.what();
-    } else if (error.kind() == ErrorKind::kNoMemory || error.kind() == ErrorKind::kUnsupported) {
-      LOG(WARNING) << "not on the card: " << error.what();
+    const bool of_cards = error.kind() == ErrorKind::kDevice ||
+                          error.kind() == ErrorKind::kNoMemory ||
+                          error.kind() == ErrorKind::kUnsupported;
+    if (!of_cards) throw;
+    if (DriverIsThere()) {
+      LOG(WARNING) << "the model runs on the CPU, not on a card: " << error.what();
     } else {
-      throw;
+      LOG(INFO) << "the model runs on the CPU: " << error.what();
     }
-    LOG(INFO) << "the model runs on the CPU";
-    return std::make_unique<CpuSeat>(model, source, options);
   }
+  return std::make_unique<CpuSeat>(model, source, options);
 }
 
 }  // namespace bloomery::exec

@@ -37,8 +37,8 @@ struct SeatOptions {
   bl_dtype k_type = BL_F16;     // F32, F16 or Q8_0
   bl_dtype v_type = BL_F16;
   std::string kernels = "auto";  // ops::FindBackend
-  // "auto": the first card that can hold the whole model, else the CPU, with a log line;
-  // "none" or "cpu"; or a card's name, "CUDA0".
+  // "auto": the first card that can hold the whole model, else the CPU, with a log line (a warning
+  // where there is a driver); "none" or "cpu"; or a card's name, "CUDA0".
   std::string device = "none";
   uint64_t card_budget = 0;  // bytes; 0: what the card has free
   uint64_t host_budget = 0;  // bytes; 0: what `available` says
@@ -178,6 +178,9 @@ std::vector<size_t> TensorsOf(const plugin::Description& description);
 std::string PlaneTermName(bl_plane_class plane_class);
 // The classes a plan names, in its order.
 std::span<const bl_plane_class> PlaneClasses();
+
+// Error(kUsage) for what SeatOptions::device cannot be.
+void CheckDeviceName(std::string_view name);
 
 // A seat of a plugin's instance, which must outlive it (as must the model while it loads).
 std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& instance,

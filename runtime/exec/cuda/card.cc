@@ -42,7 +42,8 @@ std::string CapabilityText(int32_t capability) {
 
 std::string CardInfo::Line() const {
   return Id() + ": " + name + ", compute capability " + CapabilityText(compute_capability) + ", " +
-         memory::FormatBytes(total_bytes) + ", " + memory::FormatBytes(free_bytes) + " free";
+         memory::FormatBytes(total_bytes) +
+         (free_bytes ? ", " + memory::FormatBytes(*free_bytes) + " free" : "");
 }
 
 std::vector<CardInfo> ListCards() {
@@ -64,14 +65,18 @@ std::vector<CardInfo> ListCards() {
     card.compute_capability = properties.major * 10 + properties.minor;
     card.multiprocessors = properties.multiProcessorCount;
     card.total_bytes = properties.totalGlobalMem;
-    size_t free_bytes = 0;
-    size_t total_bytes = 0;
-    CheckCuda(cudaSetDevice(i), "opening " + card.Id());
-    CheckCuda(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for the memory of " + card.Id());
-    card.free_bytes = free_bytes;
     cards.push_back(std::move(card));
   }
   return cards;
+}
+
+void OpenCard(CardInfo* card) {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  CheckCardMemory(cudaSetDevice(card->ordinal), "opening " + card->Id());
+  CheckCardMemory(cudaMemGetInfo(&free_bytes, &total_bytes),
+                  "asking for the memory of " + card->Id());
+  card->free_bytes = free_bytes;
 }
 
 const CardInfo& FindCard(std::span<const CardInfo> cards, const std::string& id) {
@@ -86,25 +91,32 @@ const CardInfo& FindCard(std::span<const CardInfo> cards, const std::string& id)
 void CheckCuda(cudaError_t status, const std::string& what) {
   if (status == cudaSuccess) return;
   cudaGetLastError();  // it would be reported again by the next call
-  const bool memory = status == cudaErrorMemoryAllocation;
-  throw Error(memory ? ErrorKind::kNoMemory : ErrorKind::kDevice,
-              what + ": the card answers '" + cudaGetErrorString(status) + "'" +
-                  (memory ? "; another process may have taken its memory since the plan" : ""));
+  throw Error(ErrorKind::kDevice, what + ": the card answers '" + cudaGetErrorString(status) + "'");
 }
 
-void UseCard(const CardInfo& card) {
-  if (card.compute_capability < kComputeCapabilityMin) {
-    throw Error(ErrorKind::kDevice, card.Line() + "; the kernels need compute capability " +
-                                        CapabilityText(kComputeCapabilityMin) + " or newer");
+void CheckCardMemory(cudaError_t status, const std::string& what) {
+  if (status != cudaErrorMemoryAllocation) return CheckCuda(status, what);
+  cudaGetLastError();
+  throw Error(ErrorKind::kNoMemory,
+              what +
+                  ": the card has not that much; another process may have taken it since the plan "
+                  "(nvidia-smi names those on the card)");
+}
+
+void UseCard(CardInfo* card) {
+  if (card->compute_capability < kComputeCapabilityMin) {
+    throw Error(ErrorKind::kDevice, card->Line() + "; the kernels need compute capability " +
+                                        CapabilityText(kComputeCapabilityMin) +
+                                        " or newer (run without a card: --device none)");
   }
-  CheckCuda(cudaSetDevice(card.ordinal), "opening " + card.Id());
+  OpenCard(card);
 }
 
 CardBuffer::CardBuffer(uint64_t bytes, const std::string& what) : bytes_(Granules(bytes)) {
   if (bytes_ == 0) return;
   void* memory = nullptr;
-  CheckCuda(cudaMalloc(&memory, bytes_),
-            "taking " + memory::FormatBytes(bytes_) + " of the card's memory for " + what);
+  CheckCardMemory(cudaMalloc(&memory, bytes_),
+                  "taking " + memory::FormatBytes(bytes_) + " of the card's memory for " + what);
   data_ = static_cast<std::byte*>(memory);
 }
 
@@ -124,8 +136,15 @@ CardBuffer& CardBuffer::operator=(CardBuffer&& other) noexcept {
 PinnedBuffer::PinnedBuffer(uint64_t bytes, const std::string& what) : bytes_(bytes) {
   if (bytes_ == 0) return;
   void* memory = nullptr;
-  CheckCuda(cudaHostAlloc(&memory, bytes_, cudaHostAllocDefault),
-            "pinning " + memory::FormatBytes(bytes_) + " of host memory for " + what);
+  const std::string doing =
+      "pinning " + memory::FormatBytes(bytes_) + " of host memory for " + what;
+  const cudaError_t status = cudaHostAlloc(&memory, bytes_, cudaHostAllocDefault);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    throw Error(ErrorKind::kNoMemory,
+                doing + ": the system gives no such memory; free some of the host's");
+  }
+  CheckCuda(status, doing);
   data_ = static_cast<std::byte*>(memory);
 }
 
@@ -158,7 +177,7 @@ CardStream::~CardStream() { cudaStreamDestroy(stream_); }
 CardGraph::CardGraph(cudaGraph_t captured) {
   const cudaError_t status = cudaGraphInstantiate(&exec_, captured, 0);
   cudaGraphDestroy(captured);
-  CheckCuda(status, "making a graph of a pass");
+  CheckCardMemory(status, "making a graph of a pass");
 }
 
 CardGraph::~CardGraph() {

@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,7 +25,7 @@ struct CardInfo {
   int32_t compute_capability = 0;  // 90 for 9.0
   int32_t multiprocessors = 0;
   uint64_t total_bytes = 0;
-  uint64_t free_bytes = 0;  // when it was asked
+  std::optional<uint64_t> free_bytes = {};  // when it was opened; none: it was not
 
   // "CUDA0", as flags name it.
   std::string Id() const { return "CUDA" + std::to_string(ordinal); }
@@ -33,15 +34,20 @@ struct CardInfo {
 };
 
 // Throws Error(kDevice) with one line that names what is there and what is needed: no driver, a
-// driver older than this build's runtime, no card.
+// driver older than this build's runtime, no card. Opens none: opening takes memory of a card.
 std::vector<CardInfo> ListCards();
 
-// "CUDA<n>" among `cards`, fit to run the kernels. Throws Error(kDevice) naming the cards there
-// are.
+// Makes the card this thread's and asks what it has free. Throws Error(kDevice), or
+// Error(kNoMemory) where it has not even room for that.
+void OpenCard(CardInfo* card);
+
+// "CUDA<n>" among `cards`. Throws Error(kDevice) naming the cards there are.
 const CardInfo& FindCard(std::span<const CardInfo> cards, const std::string& id);
 
-// Throws Error(kDevice), for lack of memory Error(kNoMemory), naming `what`.
+// Throws Error(kDevice) naming `what`.
 void CheckCuda(cudaError_t status, const std::string& what);
+// The same for what takes memory of the card: Error(kNoMemory) where that is what it lacks.
+void CheckCardMemory(cudaError_t status, const std::string& what);
 
 // Device memory of its own allocation; whole granules of 2 MiB. Move only.
 class CardBuffer {
@@ -127,7 +133,7 @@ class CardGraph {
   cudaGraphExec_t exec_ = nullptr;
 };
 
-// Makes the card this thread's, once its kernels can run there; throws Error(kDevice).
-void UseCard(const CardInfo& card);
+// Opens the card, where the kernels can run on it; throws what OpenCard throws, and Error(kDevice).
+void UseCard(CardInfo* card);
 
 }  // namespace bloomery::exec

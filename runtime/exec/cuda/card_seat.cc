@@ -38,7 +38,13 @@ struct Preparation {
   cudaError_t (*prepare)();
 };
 
-void PrepareKernels() {
+// No code for this card is in the build, nor can be made by the driver.
+bool IsMissingCode(cudaError_t status) {
+  return status == cudaErrorNoKernelImageForDevice || status == cudaErrorUnsupportedPtxVersion ||
+         status == cudaErrorInvalidPtx;
+}
+
+void PrepareKernels(const CardInfo& card) {
   static constexpr std::array<Preparation, 7> kPreparations = {{
       {"attention", &cuda::PrepareAttention},
       {"prompt linear", &cuda::PreparePromptLinear},
@@ -49,12 +55,30 @@ void PrepareKernels() {
       {"experts", &cuda::PrepareRowsExperts},
   }};
   for (const Preparation& each : kPreparations) {
-    CheckCuda(each.prepare(), std::string("preparing the kernels of ") + each.topic);
+    const cudaError_t status = each.prepare();
+    if (IsMissingCode(status)) {
+      throw Error(ErrorKind::kDevice,
+                  card.Line() + ": this build has no kernels for it ('" +
+                      cudaGetErrorString(status) +
+                      "'); configure with its capability in BLOOMERY_CUDA_ARCHITECTURES, or run "
+                      "with --device none");
+    }
+    CheckCuda(status, std::string("preparing the kernels of ") + each.topic);
   }
 }
 
 // Rows of a pass whose logits may be wanted: of every row up to this many.
 int32_t LogitRows(int32_t rows) { return std::min(rows, limits::kCardLogitRowsMax); }
+
+uint64_t RoomOf(const CardInfo& card) {
+  const uint64_t free_bytes = card.free_bytes.value_or(0);
+  return free_bytes - std::min(free_bytes, kReserveBytes);
+}
+
+// Unlike the host, a card has no more than it shows: a budget can only lower that.
+uint64_t BudgetOf(const SeatOptions& options, const CardInfo& card) {
+  return options.card_budget <= RoomOf(card) ? options.card_budget : 0;
+}
 
 }  // namespace
 
@@ -63,15 +87,16 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
     : Seat(source, options),
       card_(card),
       name_(card.name),
-      plan_(options.card_budget,
-            memory::HostLimit{card.free_bytes - std::min(card.free_bytes, kReserveBytes),
-                              card.Id() + " free but a reserve for the driver"},
-            memory::PlanOf::kCard) {
+      plan_(BudgetOf(options, card),
+            memory::HostLimit{RoomOf(card), card.Id() + " free but a reserve for the driver"},
+            memory::PlanOf::kCard),
+      host_plan_(options.host_budget,
+                 options.host_budget == 0 ? options.available() : std::nullopt) {
   limits_.logit_rows_max = LogitRows(limits_.rows_max);
   launch_ = {.stream = stream_.get(),
              .multiprocessors = card.multiprocessors,
              .dependent = card.compute_capability >= 90};
-  PrepareKernels();
+  PrepareKernels(card);
   CardWeightLayout layout(model, description_);
   for (const std::string& weight : layout.decoded()) {
     LOG(WARNING) << "no kernels of the card for its own format: " << weight;
@@ -90,38 +115,30 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   for (const CardLoweredGraph& each : lowered) {
     inexact_.insert(each.inexact.begin(), each.inexact.end());
   }
-  Plan(layout, lowered, options);
+  const Sizes sizes = SizesOf(lowered);
+  Plan(layout, sizes);
   plan_.Check();
+  host_plan_.Check();
 
-  uint64_t arena_bytes = 0;
-  uint64_t workspace_bytes = 0;
-  uint64_t constant_bytes = 0;
-  for (const CardLoweredGraph& each : lowered) {
-    arena_bytes = std::max(arena_bytes, each.arena_bytes);
-    workspace_bytes = std::max(workspace_bytes, each.workspace_bytes);
-    constant_bytes += Aligned(each.constants.size());
-  }
-  CardRows largest{.rows = limits_.rows_max, .top_rows = limits_.slots};
   cuda::Launch loading = launch_;
   loading.dependent = false;
   weights_ = std::make_unique<CardWeights>(model, description_, std::move(layout), loading,
                                            options.progress);
   planes_ =
       std::make_unique<CardPlanes>(PlanesOf(description_), limits_.slots, limits_.slot_context);
-  arena_ = CardBuffer(arena_bytes, "the buffers of a pass");
-  const uint64_t row_bytes = static_cast<uint64_t>(limits_.vocabulary) * sizeof(float);
-  logits_ = CardBuffer(static_cast<uint64_t>(limits_.logit_rows_max) * row_bytes, "logits");
-  small_ = CardBuffer(Aligned(workspace_bytes) + constant_bytes + Aligned(largest.Bytes()),
-                      "workspace, constants and the rows' words");
-  words_in_ = PinnedBuffer(largest.Bytes(), "the rows of a pass");
-  words_out_ = PinnedBuffer(largest.Bytes(), "what comes back from a pass");
-  host_logits_ = PinnedBuffer(
-      static_cast<uint64_t>(std::min(limits_.logit_rows_max, limits_.slots)) * row_bytes,
-      "rows of logits");
+  arena_ = CardBuffer(sizes.arena, "the buffers of a pass");
+  logits_ = CardBuffer(sizes.logits, "logits");
+  small_ = CardBuffer(sizes.Small(), "workspace, constants and the rows' words");
+  words_in_ = PinnedBuffer(sizes.words, "the rows of a pass");
+  words_out_ = PinnedBuffer(sizes.words, "what comes back from a pass");
+  host_logits_.resize(static_cast<size_t>(limits_.logit_rows_max));
+  for (int32_t row = 0; row < HostLogitRows(); ++row) {
+    host_logits_[static_cast<size_t>(row)] = PinnedBuffer(LogitRowBytes(), "a row of logits");
+  }
   CheckCuda(cudaMemsetAsync(small_.data(), 0, small_.size(), stream_.get()), "clearing workspace");
 
-  std::byte* constants = small_.data() + Aligned(workspace_bytes);
-  std::byte* words = constants + constant_bytes;
+  std::byte* constants = small_.data() + sizes.workspace;
+  std::byte* words = constants + sizes.constants;
   ready_.reserve(lowered.size());
   for (CardLoweredGraph& each : lowered) {
     if (!each.constants.empty()) {
@@ -151,8 +168,21 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
 
 CardSeat::~CardSeat() { cudaStreamSynchronize(stream_.get()); }
 
-void CardSeat::Plan(const CardWeightLayout& weights, std::span<const CardLoweredGraph> lowered,
-                    const SeatOptions& /*options*/) {
+CardSeat::Sizes CardSeat::SizesOf(std::span<const CardLoweredGraph> lowered) const {
+  Sizes sizes;
+  sizes.logits = static_cast<uint64_t>(limits_.logit_rows_max) * LogitRowBytes();
+  for (const CardLoweredGraph& each : lowered) {
+    sizes.arena = std::max(sizes.arena, each.arena_bytes);
+    sizes.workspace = std::max(sizes.workspace, Aligned(each.workspace_bytes));
+    sizes.constants += Aligned(each.constants.size());
+  }
+  const CardRows largest{.rows = limits_.rows_max,
+                         .top_rows = std::min(limits_.rows_max, limits_.slots)};
+  sizes.words = Aligned(largest.Bytes());
+  return sizes;
+}
+
+void CardSeat::Plan(const CardWeightLayout& weights, const Sizes& sizes) {
   plan_.Add("weights", CardBuffer::Granules(weights.bytes()));
   uint64_t beside = 0;
   const auto add = [&](const std::string& name, uint64_t bytes) {
@@ -168,20 +198,23 @@ void CardSeat::Plan(const CardWeightLayout& weights, std::span<const CardLowered
     }
     if (bytes > 0) add(PlaneTermName(plane_class), bytes);
   }
-  uint64_t arena = 0;
-  uint64_t workspace = 0;
-  for (const CardLoweredGraph& each : lowered) {
-    arena = std::max(arena, each.arena_bytes);
-    workspace = std::max(workspace, each.workspace_bytes);
-  }
-  add("pass buffers", CardBuffer::Granules(arena));
-  add("logits", CardBuffer::Granules(static_cast<uint64_t>(limits_.logit_rows_max) *
-                                     static_cast<uint64_t>(limits_.vocabulary) * sizeof(float)));
-  add("workspace", CardBuffer::Granules(workspace) + CardBuffer::kGranule);
+  const uint64_t rounding = CardBuffer::Granules(beside) - beside;  // planes are one allocation
+  add("pass buffers", CardBuffer::Granules(sizes.arena) + rounding);
+  add("logits", CardBuffer::Granules(sizes.logits));
+  add("workspace", CardBuffer::Granules(sizes.Small()));
   // While weights load, the largest matrix lies beside them; the rest comes after it is gone.
   const uint64_t staging = CardBuffer::Granules(weights.staging_bytes());
   if (staging > beside) plan_.Add("loading", staging - beside);
+
+  const uint64_t pinned =
+      2 * sizes.words + static_cast<uint64_t>(HostLogitRows()) * LogitRowBytes();
+  host_plan_.Add("pinned for logits and rows", pinned);
+  if (CardWeights::HostBytes() > pinned) {
+    host_plan_.Add("pinned while loading", CardWeights::HostBytes() - pinned);
+  }
 }
+
+void CardSeat::Enter() const { CheckCuda(cudaSetDevice(card_.ordinal), "using " + card_.Id()); }
 
 CardGraph CardSeat::Capture(const CardProgram& program) const {
   CheckCuda(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal),
@@ -255,6 +288,7 @@ void CardSeat::Run(std::span<const PassRow> rows) {
   }
   const Ready& ready = ReadyFor(rows.size());
   last_ = nullptr;
+  Enter();
   WriteInputs(ready.program, rows);
   if (observer_ == nullptr) {
     CheckCuda(cudaGraphLaunch(ready.graph.get(), stream_.get()), "starting a pass");
@@ -333,19 +367,14 @@ std::span<const float> CardSeat::Logits(int32_t i) const {
     throw Error(ErrorKind::kInternal, "logit row " + std::to_string(i) + " of a pass that had " +
                                           std::to_string(last_ == nullptr ? 0 : last_logits_));
   }
-  const auto width = static_cast<size_t>(limits_.vocabulary);
-  const uint64_t row_bytes = width * sizeof(float);
-  const uint64_t at = static_cast<uint64_t>(i) * row_bytes;
-  if (at + row_bytes > host_logits_.size()) {  // more rows than slots: measuring, not serving
-    host_logits_ =
-        PinnedBuffer(static_cast<uint64_t>(limits_.logit_rows_max) * row_bytes, "rows of logits");
-    std::fill(fetched_.begin(), fetched_.end(), false);
+  const auto row = static_cast<size_t>(i);
+  PinnedBuffer& home = host_logits_[row];
+  if (home.size() == 0) home = PinnedBuffer(LogitRowBytes(), "a row of logits");
+  if (!fetched_[row]) {
+    Fetch(home.data(), logits_.data() + row * LogitRowBytes(), LogitRowBytes(), "fetching logits");
+    fetched_[row] = true;
   }
-  if (!fetched_[static_cast<size_t>(i)]) {
-    Fetch(host_logits_.data() + at, logits_.data() + at, row_bytes, "fetching logits");
-    fetched_[static_cast<size_t>(i)] = true;
-  }
-  return {reinterpret_cast<const float*>(host_logits_.data() + at), width};
+  return {reinterpret_cast<const float*>(home.data()), static_cast<size_t>(limits_.vocabulary)};
 }
 
 std::span<const BestLogit> CardSeat::BestLogits(int32_t i) const {
@@ -388,6 +417,7 @@ void CardSeat::Cut(int32_t slot, int32_t length) {
 
 void CardSeat::CopySlot(int32_t from, int32_t to, int32_t length) {
   CheckCopy(from, to, length);
+  Enter();
   planes_->Copy(from, to, length, stream_.get());
 }
 
@@ -419,18 +449,38 @@ std::string CardSeat::LoadLine() const {
          speed.data();
 }
 
+bool DriverIsThere() {
+  int version = 0;
+  return cudaDriverGetVersion(&version) == cudaSuccess && version > 0;
+}
+
 std::vector<std::string> CardLines() {
   std::vector<std::string> lines;
-  for (const CardInfo& card : ListCards()) lines.push_back(card.Line());
+  for (CardInfo& card : ListCards()) {
+    OpenCard(&card);
+    lines.push_back(card.Line());
+  }
   return lines;
 }
 
 std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& model, const SeatSource& source,
                                    const SeatOptions& options) {
-  const std::vector<CardInfo> cards = ListCards();
-  const CardInfo& card = options.device == "auto" ? cards.front() : FindCard(cards, options.device);
-  UseCard(card);
-  return std::make_unique<CardSeat>(model, source, options, card);
+  std::vector<CardInfo> cards = ListCards();
+  const auto load = [&](CardInfo card) {
+    UseCard(&card);
+    return std::make_unique<CardSeat>(model, source, options, card);
+  };
+  if (options.device != "auto") return load(FindCard(cards, options.device));
+  for (size_t i = 0;; ++i) {
+    try {
+      return load(cards[i]);
+    } catch (const Error& error) {
+      const bool of_this_card =
+          error.kind() == ErrorKind::kNoMemory || error.kind() == ErrorKind::kDevice;
+      if (!of_this_card || i + 1 == cards.size()) throw;
+      LOG(WARNING) << "not on " << cards[i].Id() << ": " << error.what();
+    }
+  }
 }
 
 }  // namespace bloomery::exec

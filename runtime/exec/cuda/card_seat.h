@@ -4,6 +4,7 @@
 // pass allocates nothing, and nothing of it is enqueued but that graph.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -37,7 +38,7 @@ class CardSeat : public Seat {
   Observation Observe(std::string_view name) const override;
   SeatCounters counters() const override { return counters_; }
   std::function<double()> MemoryReadMeter() override;
-  std::string PlanLine() const override { return plan_.Line(); }
+  std::string PlanLine() const override { return plan_.Line() + "; " + host_plan_.Line(); }
   std::string LoadLine() const override;
   std::string_view kernels() const override { return name_; }
   int32_t threads() const override { return 1; }
@@ -49,8 +50,25 @@ class CardSeat : public Seat {
     CardGraph graph;
   };
 
-  void Plan(const CardWeightLayout& weights, std::span<const CardLoweredGraph> lowered,
-            const SeatOptions& options);
+  // Bytes of what is allocated on the card beside weights and planes.
+  struct Sizes {
+    uint64_t arena = 0;
+    uint64_t logits = 0;
+    uint64_t workspace = 0;
+    uint64_t constants = 0;
+    uint64_t words = 0;
+    uint64_t Small() const { return workspace + constants + words; }
+  };
+
+  Sizes SizesOf(std::span<const CardLoweredGraph> lowered) const;
+  void Plan(const CardWeightLayout& weights, const Sizes& sizes);
+  // One thread loads, another runs passes: each has its own present card.
+  void Enter() const;
+  uint64_t LogitRowBytes() const {
+    return static_cast<uint64_t>(limits_.vocabulary) * sizeof(float);
+  }
+  // Rows of logits that the host has room for before the first pass.
+  int32_t HostLogitRows() const { return std::min(limits_.logit_rows_max, limits_.slots); }
   CardGraph Capture(const CardProgram& program) const;
   void Enqueue(const CardProgram& program) const;
   void EnqueueIn(const CardProgram& program) const;
@@ -66,6 +84,7 @@ class CardSeat : public Seat {
   CardInfo card_;
   std::string name_;
   memory::MemoryPlan plan_;
+  memory::MemoryPlan host_plan_;
   CardStream stream_;
   kernels::cuda::Launch launch_;
   std::unique_ptr<CardWeights> weights_;
@@ -79,8 +98,9 @@ class CardSeat : public Seat {
   const CardProgram* last_ = nullptr;
   int32_t last_logits_ = 0;  // logit rows of the last pass
   SeatCounters counters_;
-  // Rows of logits and observed values, fetched when they are asked for.
-  mutable PinnedBuffer host_logits_;
+  // Rows of logits and observed values, fetched when they are asked for. Rows beyond the slots
+  // (measuring, not serving) get their room then.
+  mutable std::vector<PinnedBuffer> host_logits_;
   mutable std::vector<bool> fetched_;
   mutable std::vector<std::vector<std::byte>> observed_;
   mutable std::vector<BestLogit> best_;

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "kernels-common/elementwise/cuda/elementwise.h"
+#include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
 #include "runtime/memory/finite.h"
@@ -44,12 +45,16 @@ CardLayout LayoutOf(const kernels::FormatTraits& format, const plugin::Weight& w
 
 uint64_t BytesAs(CardLayout layout, const kernels::FormatTraits& format,
                  const plugin::Weight& weight) {
+  const auto times = [&](uint64_t a, uint64_t b) {
+    return CheckedMul(a, b, ErrorKind::kNoMemory, "weight '" + weight.name + "' on the card");
+  };
+  const uint64_t matrices = times(weight.ne[2], weight.ne[3]);
   switch (layout) {
     case CardLayout::kCardForm:
-      return kernels::cuda::CardBytes(format.ggml_type, weight.ne[1], weight.ne[0]) *
-             (weight.ne[2] * weight.ne[3]);
+      return times(kernels::cuda::CardBytes(format.ggml_type, weight.ne[1], weight.ne[0]),
+                   matrices);
     case CardLayout::kDecoded:
-      return weight.ne[0] * weight.ne[1] * weight.ne[2] * weight.ne[3] * sizeof(uint16_t);
+      return times(times(weight.ne[0], weight.ne[1]), times(matrices, sizeof(uint16_t)));
     default:
       return weight.bytes;
   }
@@ -73,7 +78,9 @@ CardWeightLayout::CardWeightLayout(const model::ModelFile& model,
     if (is_new) {
       place.bytes = BytesAs(place.layout, format, weight);
       place.at = bytes_;
-      bytes_ += (place.bytes + kAlignment - 1) / kAlignment * kAlignment;
+      bytes_ = CheckedAdd(bytes_,
+                          CheckedAlignUp(place.bytes, kAlignment, ErrorKind::kNoMemory, "weights"),
+                          ErrorKind::kNoMemory, "weights on the card");
       if (place.layout == CardLayout::kCardForm) {
         staging_bytes_ = std::max(staging_bytes_, weight.bytes);
       }
@@ -139,16 +146,28 @@ class PieceReader {
         ready_(pieces.size(), 0) {
     for (size_t i = 0; i < kRingPieces; ++i) copied_.emplace_back();
     const size_t most = std::min(pieces.size(), static_cast<size_t>(limits::kLoadReadsMax));
-    for (size_t i = 0; i < most; ++i) {
-      threads_.emplace_back([this, ordinal] {
-        cudaSetDevice(ordinal);
-        while (Read()) {
-        }
-      });
+    try {
+      for (size_t i = 0; i < most; ++i) {
+        threads_.emplace_back([this, ordinal] {
+          cudaSetDevice(ordinal);
+          while (Read()) {
+          }
+        });
+      }
+    } catch (...) {  // those that run would wait for ever
+      Stop(nullptr);
+      throw;
     }
   }
+  PieceReader(const PieceReader&) = delete;
+  PieceReader& operator=(const PieceReader&) = delete;
 
-  ~PieceReader() { Stop(nullptr); }
+  // Copies under way are waited for: they read the ring.
+  ~PieceReader() {
+    Stop(nullptr);
+    threads_.clear();
+    for (const CardEvent& copied : copied_) cudaEventSynchronize(copied.get());
+  }
 
   // The bytes of piece `i`, once they are read.
   std::span<const std::byte> Wait(size_t i) {
@@ -295,6 +314,8 @@ CardWeights::CardWeights(const model::ModelFile& model, const plugin::Descriptio
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
   report_ = {.bytes = total, .direct_bytes = reader.direct(), .seconds = time.count()};
 }
+
+uint64_t CardWeights::HostBytes() { return kRingPieces * limits::kLoadReadBytes; }
 
 int CardWeights::Type(uint32_t weight) const {
   return layout_.place(weight).layout == CardLayout::kDecoded

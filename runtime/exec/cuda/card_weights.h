@@ -70,6 +70,8 @@ class CardWeights {
   int Type(uint32_t weight) const;
 
   const memory::ReadReport& report() const { return report_; }
+  // Of the host's memory, pinned while weights load.
+  static uint64_t HostBytes();
 
  private:
   const plugin::Description& description_;

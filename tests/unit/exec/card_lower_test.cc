@@ -138,6 +138,20 @@ TEST(CardLower, ANormOverTheWholeWidthIsNotTakenForOneOfHeads) {
   EXPECT_THAT(names, ElementsAre("embed", "linear", "rms_norm", "attention", "linear", "head"));
 }
 
+TEST(CardLower, LogitsLieWhereTheyAreFetchedAlsoWhereAReshapeOfThemIsExported) {
+  ToySeat toy;
+  const graph::Graph graph = toy.MakeGraph(1, [&](sdk::Graph& g) {
+    const sdk::Value logits = g.Head(g.SelectRows(g.Embed(g.Tokens(), toy.table)), toy.table);
+    g.Export("logits", g.Reshape(logits, {ToySeat::kVocabulary}));
+  });
+  const CardWeightLayout layout(toy.Model(), toy.description);
+  const CardLoweredGraph lowered =
+      LowerForCard(graph, toy.description,
+                   {.rows = 1, .weights = &layout, .slot_context = 64, .wanted = {"logits"}});
+  const auto buffer = static_cast<size_t>(lowered.exports.at(0).buffer);
+  EXPECT_EQ(lowered.buffers.at(buffer).home, BufferHome::kLogits);
+}
+
 TEST(CardLower, BestLogitsArePromisedOnlyWhereALaunchMakesThem) {
   EXPECT_FALSE(Layer().Lower(1).best_logits);  // 24 logits: fewer than the best
 }
