@@ -101,17 +101,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   for (const std::string& weight : layout.decoded()) {
     LOG(WARNING) << "no kernels of the card for its own format: " << weight;
   }
-  std::vector<CardLoweredGraph> lowered;
-  for (const int32_t rows : RowBuckets(limits_.rows_max)) {
-    const graph::Graph graph = BuildGraph(source, rows, LogitRows(rows), BL_DEVICE_CUDA);
-    CardLowerOptions lower{.rows = rows,
-                           .top_rows = std::min(rows, limits_.slots),
-                           .weights = &layout,
-                           .slot_context = limits_.slot_context,
-                           .wanted = {"logits"}};
-    lower.wanted.insert(lower.wanted.end(), options.observe.begin(), options.observe.end());
-    lowered.push_back(LowerForCard(graph, description_, lower));
-  }
+  std::vector<CardLoweredGraph> lowered = LowerAll(source, options, layout);
   for (const CardLoweredGraph& each : lowered) {
     inexact_.insert(each.inexact.begin(), each.inexact.end());
   }
@@ -135,6 +125,30 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   for (int32_t row = 0; row < HostLogitRows(); ++row) {
     host_logits_[static_cast<size_t>(row)] = PinnedBuffer(LogitRowBytes(), "a row of logits");
   }
+  MakePrograms(std::move(lowered), sizes);
+  fetched_.resize(static_cast<size_t>(limits_.logit_rows_max));
+  observed_.resize(options.observe.size() + 1);
+  best_.reserve(static_cast<size_t>(cuda::kTopLogits));
+}
+
+std::vector<CardLoweredGraph> CardSeat::LowerAll(const SeatSource& source,
+                                                 const SeatOptions& options,
+                                                 const CardWeightLayout& layout) const {
+  std::vector<CardLoweredGraph> lowered;
+  for (const int32_t rows : RowBuckets(limits_.rows_max)) {
+    const graph::Graph graph = BuildGraph(source, rows, LogitRows(rows), BL_DEVICE_CUDA);
+    CardLowerOptions lower{.rows = rows,
+                           .top_rows = std::min(rows, limits_.slots),
+                           .weights = &layout,
+                           .slot_context = limits_.slot_context,
+                           .wanted = {"logits"}};
+    lower.wanted.insert(lower.wanted.end(), options.observe.begin(), options.observe.end());
+    lowered.push_back(LowerForCard(graph, description_, lower));
+  }
+  return lowered;
+}
+
+void CardSeat::MakePrograms(std::vector<CardLoweredGraph> lowered, const Sizes& sizes) {
   CheckCuda(cudaMemsetAsync(small_.data(), 0, small_.size(), stream_.get()), "clearing workspace");
 
   std::byte* constants = small_.data() + sizes.workspace;
@@ -161,9 +175,6 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
     CardGraph graph = Capture(program);
     ready_.push_back({std::move(program), std::move(graph)});
   }
-  fetched_.resize(static_cast<size_t>(limits_.logit_rows_max));
-  observed_.resize(options.observe.size() + 1);
-  best_.reserve(static_cast<size_t>(cuda::kTopLogits));
 }
 
 CardSeat::~CardSeat() { cudaStreamSynchronize(stream_.get()); }

@@ -69,6 +69,10 @@ class CardSeat : public Seat {
   }
   // Rows of logits that the host has room for before the first pass.
   int32_t HostLogitRows() const { return std::min(limits_.logit_rows_max, limits_.slots); }
+  std::vector<CardLoweredGraph> LowerAll(const SeatSource& source, const SeatOptions& options,
+                                         const CardWeightLayout& layout) const;
+  // Once all memory is there: binds, captures and keeps a program for every row bucket.
+  void MakePrograms(std::vector<CardLoweredGraph> lowered, const Sizes& sizes);
   CardGraph Capture(const CardProgram& program) const;
   void Enqueue(const CardProgram& program) const;
   void EnqueueIn(const CardProgram& program) const;
