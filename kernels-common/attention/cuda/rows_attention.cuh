@@ -156,6 +156,7 @@ class RowsBlock {
   // AddValues: a thread's tile is two heads by kTileDims.
   static constexpr int kPairs = kHeads / 2;
   static constexpr int kTileDims = kHeads == 8 ? 4 : 2;
+  static constexpr int kKeysAtOnce = kType == KvType::kF16 && kHeads == 8 ? 16 : 8;
   using Tile = float[kRounds][2][kTileDims];
 
   __device__ bool Fused() const { return p_.inputs.k != nullptr; }
@@ -640,7 +641,7 @@ class RowsBlock {
     const int thread = lane_ % kTeam;
     const int team = static_cast<int>(threadIdx.x) / kTeam;
     const std::byte* team_keys = keys + team * kSetKeys * kScoreKey;
-#pragma unroll 1
+#pragma unroll 2
     for (int dim = 2 * thread; dim < dims; dim += kWarpLanes) {
       AddDims(team_keys + PlaneBytes<kWorkType>(2) * (dim / 2), Query() + first + dim, thread,
               count, sums);
@@ -767,28 +768,37 @@ class RowsBlock {
       if (!HasTile(round)) break;
       const float* weights = Floats(p_.weight_at) + (pair_[round] * kWindow + first) * 2;
       const std::byte* at = values + PlaneBytes<kWorkType>(first_dim_[round]);
-      const auto add = [&](int key) {
-        const float2 weight = reinterpret_cast<const float2*>(weights)[key];
-        float value[kTileDims];
-        LoadValues<kWorkType, kTileDims>(at + key * row_bytes, value);
-#pragma unroll
-        for (int i = 0; i < kTileDims; ++i) {
-          o[round][0][i] = ExactFma(weight.x, value[i], o[round][0][i]);
-          o[round][1][i] = ExactFma(weight.y, value[i], o[round][1][i]);
-        }
-      };
-      constexpr int kAtOnce = 16;
-      int key = 0;
 #pragma unroll 1
-      for (; key + kAtOnce <= keys; key += kAtOnce) {
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          add(key + i);
+      for (int key = 0; key < keys; key += kKeysAtOnce) {
+        const int left = keys - key;
+        const auto* some_weights = reinterpret_cast<const float2*>(weights) + key;
+        if (left >= kKeysAtOnce) {
+          AddSome<true>(some_weights, at + key * row_bytes, row_bytes, left, o[round]);
+        } else {
+          AddSome<false>(some_weights, at + key * row_bytes, row_bytes, left, o[round]);
         }
       }
-#pragma unroll 1
-      for (; key < keys; ++key) {
-        add(key);
+    }
+  }
+
+  // Loads run ahead of the sums; those beyond `left` keys are not used.
+  template <bool kAll>
+  __device__ static void AddSome(const float2* weights, const std::byte* values, int row_bytes,
+                                 int left, float (&o)[2][kTileDims]) {
+    float2 weight[kKeysAtOnce];
+    float value[kKeysAtOnce][kTileDims];
+#pragma unroll
+    for (int key = 0; key < kKeysAtOnce; ++key) {
+      weight[key] = weights[key];
+      LoadValues<kWorkType, kTileDims>(values + key * row_bytes, value[key]);
+    }
+#pragma unroll
+    for (int key = 0; key < kKeysAtOnce; ++key) {
+      if (!kAll && key >= left) break;
+#pragma unroll
+      for (int i = 0; i < kTileDims; ++i) {
+        o[0][i] = ExactFma(weight[key].x, value[key][i], o[0][i]);
+        o[1][i] = ExactFma(weight[key].y, value[key][i], o[1][i]);
       }
     }
   }
@@ -875,18 +885,18 @@ class RowsBlock {
     *mergers = min(p_.mergers, blocks);
     __syncthreads();
     if (threadIdx.x == 0) {
-      __threadfence();
-      const int before = atomicAdd(counter, 1);
+      int before = 0;
+      asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;\n"
+                   : "=r"(before)
+                   : "l"(counter)
+                   : "memory");
       const int merger = before - (blocks - *mergers);
-      if (merger >= 0) {
-        int arrived = before + 1;
-        while (arrived < blocks) {
-          asm volatile("ld.acquire.gpu.global.s32 %0, [%1];\n"
-                       : "=r"(arrived)
-                       : "l"(counter)
-                       : "memory");
-        }
-        __threadfence();
+      int arrived = before + 1;
+      while (merger >= 0 && arrived < blocks) {
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];\n"
+                     : "=r"(arrived)
+                     : "l"(counter)
+                     : "memory");
       }
       exchange_.merger = merger;
     }
