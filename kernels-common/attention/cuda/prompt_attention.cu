@@ -41,13 +41,13 @@ constexpr Entry EntryOf() {
 // Ascending by key_dim, then value_dim, within a type. f32 planes of more than 256 dims do not fit
 // shared memory in two parts.
 constexpr Entry kEntries[] = {
-    EntryOf<PromptShape<KvType::kF16, 64, 64, 4, 2>>(),
-    EntryOf<PromptShape<KvType::kF16, 128, 128, 4, 2>>(),
+    EntryOf<PromptShape<KvType::kF16, 64, 64, 8>>(),
+    EntryOf<PromptShape<KvType::kF16, 128, 128, 8>>(),
     EntryOf<PromptShape<KvType::kF16, 192, 128, 8>>(),
     EntryOf<PromptShape<KvType::kF16, 256, 256, 8>>(),
     EntryOf<PromptShape<KvType::kF16, 576, 256, 4>>(),
-    EntryOf<PromptShape<KvType::kQ8_0, 64, 64, 4, 2>>(),
-    EntryOf<PromptShape<KvType::kQ8_0, 128, 128, 4, 2>>(),
+    EntryOf<PromptShape<KvType::kQ8_0, 64, 64, 8>>(),
+    EntryOf<PromptShape<KvType::kQ8_0, 128, 128, 8>>(),
     EntryOf<PromptShape<KvType::kQ8_0, 192, 128, 8>>(),
     EntryOf<PromptShape<KvType::kQ8_0, 256, 256, 8>>(),
     EntryOf<PromptShape<KvType::kQ8_0, 576, 256, 4>>(),

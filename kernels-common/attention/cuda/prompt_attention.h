@@ -11,10 +11,9 @@
 
 namespace bloomery::kernels::cuda {
 
-// Passes (buckets) of up to so many rows are exact. Tensor cores take 16 rows of a kv head at a
-// time and walk the slots among them in turn: at 64 rows and depth 4096 both take about as long
-// where all rows are of one slot, and RowsAttention far less where they are not.
-inline constexpr std::int32_t kExactPromptRows = 64;
+// Passes (buckets) of up to so many rows are exact. Tensor cores take 16 rows of a kv head at a time
+// and walk the slots among them one after the other, which rows of many slots pay for.
+inline constexpr std::int32_t kExactPromptRows = 32;
 
 // PrepareAttention() of rows_attention.h sets this up too.
 cudaError_t PromptAttention(const Launch& launch, const CardAttention& attention);

@@ -223,7 +223,7 @@ TEST_F(CardAttention, PromptsStayWithinTheBand) {
 }
 
 TEST_F(CardAttention, PromptsOfFewRowsAreExact) {
-  AttentionCase made({}, {{1, 0, 20}, {0, 300, 30}}, 14, 3);
+  AttentionCase made({}, {{1, 0, 10}, {0, 300, 20}}, 2, 3);
   const AttentionCase::Card card = made.MakeCard();
   made.RunHost();
   Finish(cuda::HeadNormRopeAppend(TestLaunch(), card.append));
