@@ -11,8 +11,8 @@
 
 namespace bloomery::kernels::cuda {
 
-// Passes (buckets) of up to so many rows are exact. Tensor cores take 16 rows of a kv head at a time
-// and walk the slots among them one after the other, which rows of many slots pay for.
+// Passes (buckets) of up to so many rows are exact. Tensor cores take 16 rows of a kv head at a
+// time and walk the slots among them one after the other, which rows of many slots pay for.
 inline constexpr std::int32_t kExactPromptRows = 32;
 
 // PrepareAttention() of rows_attention.h sets this up too.

@@ -105,6 +105,7 @@ int LayOut(RowsPlan& plan, int heads, int most_bytes) {
     return here;
   };
   plan.value_keys = ValueKeys<kType>(a);
+  plan.slices = plan.key_slices + kWindow / plan.value_keys;
   plan.work_at = take(WorkBytes<kType>(a, plan.value_keys));
   plan.query_at = take(heads * a.key_dim * 4);
   plan.score_at = take(heads * kScoreStride * 4);
@@ -118,7 +119,7 @@ int LayOut(RowsPlan& plan, int heads, int most_bytes) {
     plan.fresh_value_row_at = take(rows * PlaneBytes<kType>(a.value_dim));
   }
   plan.stage_bytes = (StageBytes<kType>(a) + 15) / 16 * 16;
-  const int wanted = std::min(kMostStages, plan.key_slices + kWindow / plan.value_keys + 2);
+  const int wanted = std::min(kMostStages, plan.slices + 2);
   plan.stages = std::clamp((most_bytes - at) / plan.stage_bytes, 2, wanted);
   const int front = plan.stages * plan.stage_bytes;
   for (std::int32_t* offset :

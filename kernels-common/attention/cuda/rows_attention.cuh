@@ -43,6 +43,7 @@ struct RowsPlan {
   std::int32_t windows_most = 0;
   std::int32_t key_slices = 0;
   std::int32_t value_keys = 0;  // of a slice
+  std::int32_t slices = 0;      // of a window
   std::int32_t stages = 0;
   std::int32_t stage_bytes = 0;
   std::int32_t copy_unit = 16;    // q8_0: 4, or 2 where rows are not aligned
@@ -71,35 +72,51 @@ constexpr int ScoreKeyBytes() {
   return kType == KvType::kF16 ? StageKeyBytes<KvType::kF16>() : StageKeyBytes<KvType::kF32>();
 }
 
-// kCount (2 or 4) consecutive values, aligned to their size, as f32.
+// kCount (2 or 4) consecutive values of shared memory, aligned to their size, not yet f32.
 template <KvType kType, int kCount>
-__device__ __forceinline__ void LoadValues(const std::byte* at, float (&out)[kCount]) {
-  if constexpr (kType == KvType::kF16) {
-    std::uint32_t words[kCount / 2];
-    if constexpr (kCount == 4) {
+struct RawValues {
+  static constexpr int kWords = kType == KvType::kF16 ? kCount / 2 : kCount;
+  std::uint32_t words[kWords];
+
+  RawValues() = default;
+  __device__ __forceinline__ explicit RawValues(const std::byte* at) {
+    if constexpr (kWords == 4) {
+      const uint4 four = *reinterpret_cast<const uint4*>(at);
+      words[0] = four.x;
+      words[1] = four.y;
+      words[2] = four.z;
+      words[3] = four.w;
+    } else if constexpr (kWords == 2) {
       const uint2 two = *reinterpret_cast<const uint2*>(at);
       words[0] = two.x;
       words[1] = two.y;
     } else {
       words[0] = *reinterpret_cast<const std::uint32_t*>(at);
     }
-#pragma unroll
-    for (int i = 0; i < kCount / 2; ++i) {
-      const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&words[i]));
-      out[2 * i] = pair.x;
-      out[2 * i + 1] = pair.y;
-    }
-  } else if constexpr (kCount == 4) {
-    const float4 four = *reinterpret_cast<const float4*>(at);
-    out[0] = four.x;
-    out[1] = four.y;
-    out[2] = four.z;
-    out[3] = four.w;
-  } else {
-    const float2 two = *reinterpret_cast<const float2*>(at);
-    out[0] = two.x;
-    out[1] = two.y;
   }
+
+  __device__ __forceinline__ void Get(float (&out)[kCount]) const {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      if constexpr (kType == KvType::kF16) {
+        const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&words[i]));
+        out[2 * i] = pair.x;
+        out[2 * i + 1] = pair.y;
+      } else {
+        out[i] = __uint_as_float(words[i]);
+      }
+    }
+  }
+};
+
+// x / y, correctly rounded, for y from 1 to 2^31 with its rounded inverse: two steps of
+// Markstein's, which round correctly while nothing underflows.
+__device__ __forceinline__ float Divide(float x, float y, float inverse) {
+  const float size = fabsf(x);
+  if (!(size >= 0x1p-90F && size <= 0x1p90F)) return x / y;
+  float q = x * inverse;
+  q = ExactFma(ExactFma(-y, q, x), inverse, q);
+  return ExactFma(ExactFma(-y, q, x), inverse, q);
 }
 
 // Small exchanges between the threads of a block.
@@ -156,7 +173,7 @@ class RowsBlock {
   // AddValues: a thread's tile is two heads by kTileDims.
   static constexpr int kPairs = kHeads / 2;
   static constexpr int kTileDims = kHeads == 8 ? 4 : 2;
-  static constexpr int kKeysAtOnce = kType == KvType::kF16 && kHeads == 8 ? 16 : 8;
+  static constexpr int kWorkBytes = kWorkType == KvType::kF16 ? 2 : 4;
   using Tile = float[kRounds][2][kTileDims];
 
   __device__ bool Fused() const { return p_.inputs.k != nullptr; }
@@ -227,7 +244,7 @@ class RowsBlock {
                     stage);
       }
       issue_stage_ = issue_stage_ + 1 == p_.stages ? 0 : issue_stage_ + 1;
-      if (++issue_slice_ == p_.key_slices + kWindow / p_.value_keys) {
+      if (++issue_slice_ == p_.slices) {
         issue_slice_ = 0;
         issue_window_ += p_.splits;
       }
@@ -525,19 +542,14 @@ class RowsBlock {
     int values;  // of a row
   };
 
-  __device__ Slice SliceOf(int begin, int number) const {
-    if (number < p_.key_slices) {
-      const int dims = min(kSliceDims, p_.attention.key_dim - number * kSliceDims);
-      return {true,
-              begin,
-              kWindow,
-              number * PlaneBytes<kType>(kSliceDims),
-              PlaneBytes<kType>(dims),
-              kStageKey,
-              dims};
-    }
-    const int first = (number - p_.key_slices) * p_.value_keys;
-    return {false,           begin + first,   p_.value_keys,         0,
+  __device__ Slice KeySlice(int begin, int number) const {
+    const int dims = min(kSliceDims, p_.attention.key_dim - number * kSliceDims);
+    return {
+        true,      begin, kWindow, number * PlaneBytes<kType>(kSliceDims), PlaneBytes<kType>(dims),
+        kStageKey, dims};
+  }
+  __device__ Slice ValueSlice(int begin) const {
+    return {false,           begin,           p_.value_keys,         0,
             ValueRowBytes(), ValueRowBytes(), p_.attention.value_dim};
   }
 
@@ -598,24 +610,22 @@ class RowsBlock {
   __device__ void DoWindow(int window) {
     const int begin = window * kWindow;
     const int count = min(kWindow, index_ + 1 - begin);
-    const int slices = p_.key_slices + kWindow / p_.value_keys;
-    Sums sums = {};
+    {
+      Sums sums = {};
+#pragma unroll 1
+      for (int number = 0; number < p_.key_slices; ++number) {
+        const Slice slice = KeySlice(begin, number);
+        AddKeys(Arrive(slice), number * kSliceDims, slice.values, count, sums);
+      }
+      FinishScores(count, sums);
+    }
+    __syncthreads();
+    Softmax(window, count);
     Tile o = {};
 #pragma unroll 1
-    for (int number = 0; number < slices; ++number) {
-      const Slice slice = SliceOf(begin, number);
-      const std::byte* at = Arrive(slice);
-      if (slice.is_keys) {
-        AddKeys(at, number * kSliceDims, slice.values, count, sums);
-        if (number + 1 == p_.key_slices) {
-          FinishScores(count, sums);
-          __syncthreads();
-          Softmax(window, count);
-        }
-      } else {
-        const int first = slice.begin - begin;
-        AddValues(at, first, min(slice.keys, count - first), o);
-      }
+    for (int first = 0; first < kWindow; first += p_.value_keys) {
+      const Slice slice = ValueSlice(begin + first);
+      AddValues(Arrive(slice), first, min(slice.keys, count - first), o);
     }
     if (Alone()) {
       Fold(window, o);
@@ -636,17 +646,57 @@ class RowsBlock {
 
   using Sums = float[kSets][kTeam][2];
 
+  // Two dims of q and of the thread's keys, as they lie in shared memory.
+  struct KeyPart {
+    float2 q[kHeads];
+    RawValues<kWorkType, 2> k[kTeamKeys];
+  };
+
   // The keys' dims [first, first + dims), which lie at `keys`.
   __device__ void AddKeys(const std::byte* keys, int first, int dims, int count, Sums& sums) const {
     const int thread = lane_ % kTeam;
     const int team = static_cast<int>(threadIdx.x) / kTeam;
-    const std::byte* team_keys = keys + team * kSetKeys * kScoreKey;
-#pragma unroll 2
+    const std::byte* at = keys + team * kSetKeys * kScoreKey + 2 * thread * kWorkBytes;
+    const float* query = Query() + first + 2 * thread;
+#pragma unroll 1
     for (int dim = 2 * thread; dim < dims; dim += kWarpLanes) {
-      AddDims(team_keys + PlaneBytes<kWorkType>(2) * (dim / 2), Query() + first + dim, thread,
-              count, sums);
+      KeyPart part;
+      LoadKeys(at, query, thread, count, part);
+      AddPart(part, count, sums);
+      at += kWarpLanes * kWorkBytes;
+      query += kWarpLanes;
     }
     __syncwarp();
+  }
+
+  __device__ void LoadKeys(const std::byte* keys, const float* query, int thread, int count,
+                           KeyPart& part) const {
+#pragma unroll
+    for (int head = 0; head < kHeads; ++head) {
+      part.q[head] = *reinterpret_cast<const float2*>(query + (head ^ (thread / kSetKeys)) *
+                                                                  p_.attention.key_dim);
+    }
+#pragma unroll
+    for (int i = 0; i < kTeamKeys; ++i) {
+      if (i / kSetKeys * kTeams * kSetKeys >= count) break;
+      const int key = i / kSetKeys * kTeams * kSetKeys + (i % kSetKeys ^ (thread % kSetKeys));
+      part.k[i] = RawValues<kWorkType, 2>(keys + key * kScoreKey);
+    }
+  }
+
+  __device__ static void AddPart(const KeyPart& part, int count, Sums& sums) {
+#pragma unroll
+    for (int i = 0; i < kTeamKeys; ++i) {
+      if (i / kSetKeys * kTeams * kSetKeys >= count) break;
+      float k[2];
+      part.k[i].Get(k);
+#pragma unroll
+      for (int head = 0; head < kHeads; ++head) {
+        float(&sum)[2] = sums[i / kSetKeys][head * kSetKeys + i % kSetKeys];
+        sum[0] = ExactFma(part.q[head].x, k[0], sum[0]);
+        sum[1] = ExactFma(part.q[head].y, k[1], sum[1]);
+      }
+    }
   }
 
   __device__ void FinishScores(int count, Sums& sums) const {
@@ -658,36 +708,6 @@ class RowsBlock {
       const float sum = TeamTree(sums[set]);
       const int key = (set * kTeams + team) * kSetKeys + thread % kSetKeys;
       Floats(p_.score_at)[thread / kSetKeys * kScoreStride + key] = sum * p_.attention.scale;
-    }
-  }
-
-  // Two dims of all of the thread's sums.
-  __device__ void AddDims(const std::byte* keys, const float* query, int thread, int count,
-                          Sums& sums) const {
-    const int dim = p_.attention.key_dim;
-    float q[kHeads][2];
-#pragma unroll
-    for (int head = 0; head < kHeads; ++head) {
-      const float2 two =
-          *reinterpret_cast<const float2*>(query + (head ^ (thread / kSetKeys)) * dim);
-      q[head][0] = two.x;
-      q[head][1] = two.y;
-    }
-#pragma unroll
-    for (int set = 0; set < kSets; ++set) {
-      if (set * kTeams * kSetKeys >= count) break;
-#pragma unroll
-      for (int i = 0; i < kSetKeys; ++i) {
-        float k[2];
-        LoadValues<kWorkType, 2>(
-            keys + (set * kTeams * kSetKeys + (i ^ (thread % kSetKeys))) * kScoreKey, k);
-#pragma unroll
-        for (int head = 0; head < kHeads; ++head) {
-          float(&sum)[2] = sums[set][head * kSetKeys + i];
-          sum[0] = ExactFma(q[head][0], k[0], sum[0]);
-          sum[1] = ExactFma(q[head][1], k[1], sum[1]);
-        }
-      }
     }
   }
 
@@ -760,7 +780,8 @@ class RowsBlock {
 
   __device__ bool HasTile(int round) const { return pair_[round] < kPairs; }
 
-  // o += weights * values for keys [first, first + keys) of the window, ascending.
+  // o += weights * values for keys [first, first + keys) of the window, ascending. Loads run one
+  // step ahead.
   __device__ void AddValues(const std::byte* values, int first, int keys, Tile& o) const {
     const int row_bytes = PlaneBytes<kWorkType>(p_.attention.value_dim);
 #pragma unroll
@@ -768,37 +789,49 @@ class RowsBlock {
       if (!HasTile(round)) break;
       const float* weights = Floats(p_.weight_at) + (pair_[round] * kWindow + first) * 2;
       const std::byte* at = values + PlaneBytes<kWorkType>(first_dim_[round]);
+      ValuePart parts[2];
+      LoadSome(weights, at, row_bytes, parts[0]);
 #pragma unroll 1
-      for (int key = 0; key < keys; key += kKeysAtOnce) {
-        const int left = keys - key;
-        const auto* some_weights = reinterpret_cast<const float2*>(weights) + key;
-        if (left >= kKeysAtOnce) {
-          AddSome<true>(some_weights, at + key * row_bytes, row_bytes, left, o[round]);
-        } else {
-          AddSome<false>(some_weights, at + key * row_bytes, row_bytes, left, o[round]);
+      for (int key = 0; key < keys; key += 2 * kKeysAtOnce) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int next = key + (i + 1) * kKeysAtOnce;
+          if (next < keys) {
+            LoadSome(weights + 2 * next, at + next * row_bytes, row_bytes, parts[1 - i]);
+          }
+          AddSome(parts[i], keys - next + kKeysAtOnce, o[round]);
         }
       }
     }
   }
 
-  // Loads run ahead of the sums; those beyond `left` keys are not used.
-  template <bool kAll>
-  __device__ static void AddSome(const float2* weights, const std::byte* values, int row_bytes,
-                                 int left, float (&o)[2][kTileDims]) {
-    float2 weight[kKeysAtOnce];
-    float value[kKeysAtOnce][kTileDims];
+  // Weights and values of some keys, as they lie in shared memory.
+  static constexpr int kKeysAtOnce = kWorkType == KvType::kF16 && kHeads == 8 ? 8 : 4;
+  struct ValuePart {
+    float2 weights[kKeysAtOnce];
+    RawValues<kWorkType, kTileDims> values[kKeysAtOnce];
+  };
+
+  __device__ static void LoadSome(const float* weights, const std::byte* values, int row_bytes,
+                                  ValuePart& part) {
 #pragma unroll
     for (int key = 0; key < kKeysAtOnce; ++key) {
-      weight[key] = weights[key];
-      LoadValues<kWorkType, kTileDims>(values + key * row_bytes, value[key]);
+      part.weights[key] = reinterpret_cast<const float2*>(weights)[key];
+      part.values[key] = RawValues<kWorkType, kTileDims>(values + key * row_bytes);
     }
+  }
+
+  // Those of the first `left` keys.
+  __device__ static void AddSome(const ValuePart& part, int left, float (&o)[2][kTileDims]) {
 #pragma unroll
     for (int key = 0; key < kKeysAtOnce; ++key) {
-      if (!kAll && key >= left) break;
+      if (key >= left) break;
+      float value[kTileDims];
+      part.values[key].Get(value);
 #pragma unroll
       for (int i = 0; i < kTileDims; ++i) {
-        o[0][i] = ExactFma(weight[key].x, value[key][i], o[0][i]);
-        o[1][i] = ExactFma(weight[key].y, value[key][i], o[1][i]);
+        o[0][i] = ExactFma(part.weights[key].x, value[i], o[0][i]);
+        o[1][i] = ExactFma(part.weights[key].y, value[i], o[1][i]);
       }
     }
   }
@@ -858,10 +891,11 @@ class RowsBlock {
       const int head = 2 * pair_[round] + i % 2;
       if (!HasTile(round) || head >= heads_) continue;
       const float sum = exchange_.sums[head];
+      const float inverse = 1.0F / sum;
       float x[kTileDims];
 #pragma unroll
       for (int j = 0; j < kTileDims; ++j) {
-        x[j] = total_[round][i % 2][j] / sum;
+        x[j] = Divide(total_[round][i % 2][j], sum, inverse);
       }
       Store(Out(head) + first_dim_[round], x);
     }
@@ -918,26 +952,56 @@ class RowsBlock {
     }
   }
 
+  // Windows pass through the stages, a group at a time; what outputs have so far stays before them.
   __device__ void Merge() {
     int mergers = 0;
     const int merger = CountIn(&mergers);
     if (merger < 0) return;
     const int heads = (heads_ - merger + mergers - 1) / mergers;  // merger, merger + mergers, ..
     const int items = heads * p_.attention.value_dim;
+    auto* so_far = reinterpret_cast<float2*>(shared_);
+    float* values = reinterpret_cast<float*>(so_far + items);
+    const int room = p_.stages * p_.stage_bytes / 4 - 2 * items;
+    const int group = min(kWarpLanes, room / items);
+    float most = -INFINITY;
 #pragma unroll 1
-    for (int first = 0; first < items; first += kRowsThreads) {
-      MergeItem(first + static_cast<int>(threadIdx.x), items, merger, mergers, heads);
+    for (int begin = 0; begin < windows_; begin += group) {
+      const int count = min(group, windows_ - begin);
+      CopyWindows(values, begin, count, heads, merger, mergers);
+      MergeFactors(begin, count, merger, mergers, heads, &most);
+      WaitForCopies<0>();
+      __syncthreads();
+#pragma unroll 1
+      for (int item = static_cast<int>(threadIdx.x); item < items; item += kRowsThreads) {
+        MergeItem(values, so_far, item, begin, count, merger, mergers);
+      }
+      __syncthreads();
     }
     CountOut(mergers);
   }
 
-  // Factors of 32 windows of each head of this merger: (a, b, l).
-  __device__ void MergeFactors(int begin, int merger, int mergers, int heads, float* most) {
+  // [heads][count][value_dim]
+  __device__ void CopyWindows(float* to, int begin, int count, int heads, int merger,
+                              int mergers) const {
+    const int values = count * p_.attention.value_dim;
+#pragma unroll 1
+    for (int head = 0; head < heads; ++head) {
+      const float* from = p_.window_values +
+                          (WindowPlace(merger + head * mergers) + begin) * p_.attention.value_dim;
+#pragma unroll 4
+      for (int i = 4 * static_cast<int>(threadIdx.x); i < values; i += 4 * kRowsThreads) {
+        CopyAsync16(to + head * values + i, from + i);
+      }
+    }
+    CommitCopies();
+  }
+
+  // Factors of the windows of each head of this merger: (a, b, l).
+  __device__ void MergeFactors(int begin, int count, int merger, int mergers, int heads,
+                               float* most) {
     if (warp_ >= heads) return;
-    const int window = begin + lane_;
-    const bool in = window < windows_;
-    const float2 own = in ? __ldcg(p_.window_sums + WindowPlace(merger + warp_ * mergers) + window)
-                          : float2{-INFINITY, 0.0F};
+    const float2* sums = p_.window_sums + WindowPlace(merger + warp_ * mergers) + begin;
+    const float2 own = lane_ < count ? __ldcg(sums + lane_) : float2{-INFINITY, 0.0F};
     float larger = own.x;
 #pragma unroll
     for (int step = 1; step < kWarpLanes; step *= 2) {
@@ -952,44 +1016,29 @@ class RowsBlock {
                                      0.0F};
   }
 
-  // Values of one output in 32 windows.
-  __device__ void LoadWindows(int item, int items, int begin, int merger, int mergers,
-                              float (&values)[kWarpLanes]) const {
+  __device__ void MergeItem(const float* values, float2* so_far, int item, int begin, int count,
+                            int merger, int mergers) const {
     const int dim = p_.attention.value_dim;
-    const int head = merger + item / dim * mergers;
-    const float* from = p_.window_values + (WindowPlace(head) + begin) * dim + item % dim;
-#pragma unroll
-    for (int window = 0; window < kWarpLanes; ++window) {
-      const bool in = item < items && begin + window < windows_;
-      values[window] = in ? __ldcg(from + static_cast<std::size_t>(window) * dim) : 0.0F;
+    const int head = item / dim;
+    const float* value = values + head * (count - 1) * dim + item;
+    const float4* factors = exchange_.merge[head];
+    float total = value[0];
+    float sum = factors[0].z;
+    if (begin > 0) {
+      const float2 before = so_far[item];
+      total = before.x * factors[0].x + total * factors[0].y;
+      sum = before.y * factors[0].x + sum * factors[0].y;
     }
-  }
-
-  __device__ void MergeItem(int item, int items, int merger, int mergers, int heads) {
-    const int dim = p_.attention.value_dim;
-    float most = -INFINITY;
-    float total = 0.0F;
-    float sum = 0.0F;
-#pragma unroll 1
-    for (int begin = 0; begin < windows_; begin += kWarpLanes) {
-      float values[kWarpLanes];
-      LoadWindows(item, items, begin, merger, mergers, values);
-      __syncthreads();
-      MergeFactors(begin, merger, mergers, heads, &most);
-      __syncthreads();
-      if (item >= items) continue;
-      const float4* factors = exchange_.merge[item / dim];
-#pragma unroll
-      for (int window = 0; window < kWarpLanes; ++window) {
-        if (begin + window >= windows_) break;
-        const float4 factor = factors[window];
-        const bool start = begin + window == 0;
-        total = start ? values[window] : total * factor.x + values[window] * factor.y;
-        sum = start ? factor.z : sum * factor.x + factor.z * factor.y;
-      }
+#pragma unroll 8
+    for (int window = 1; window < count; ++window) {
+      const float4 factor = factors[window];
+      total = total * factor.x + value[window * dim] * factor.y;
+      sum = sum * factor.x + factor.z * factor.y;
     }
-    if (item < items) {
-      Out(merger + item / dim * mergers)[item % dim] = total / sum;
+    if (begin + count < windows_) {
+      so_far[item] = {total, sum};
+    } else {
+      Out(merger + head * mergers)[item - head * dim] = total / sum;
     }
   }
 
