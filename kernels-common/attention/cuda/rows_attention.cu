@@ -180,6 +180,7 @@ cudaError_t LaunchPlan(const Launch& launch, const CardAttention& attention,
   RowsPlan plan;
   plan.attention = attention;
   plan.inputs = inputs;
+  plan.ratio = attention.heads / attention.kv_heads;
   plan.chunks = Chunks(attention);
   plan.windows_most = WindowsMost(attention);
   plan.key_slices = (attention.key_dim + kSliceDims - 1) / kSliceDims;

@@ -38,6 +38,7 @@ struct RowsPlan {
   float2* window_sums = nullptr;   // [rows][heads][windows_most] (m, l)
   float* window_values = nullptr;  // [rows][heads][windows_most][value_dim]
   std::int32_t splits = 1;
+  std::int32_t ratio = 1;    // query heads a kv head
   std::int32_t chunks = 1;   // blocks that share the heads of a kv head
   std::int32_t mergers = 1;  // at most so many blocks merge a (row, kv head, chunk)
   std::int32_t windows_most = 0;
@@ -149,7 +150,6 @@ class RowsBlock {
     if (Fused()) {
       StartRing();
       FusedHeads();
-      WriteRow();
     } else {
       WaitForInputs();
       StartRing();
@@ -190,12 +190,12 @@ class RowsBlock {
     lane_ = static_cast<int>(threadIdx.x) % kWarpLanes;
     warp_ = static_cast<int>(threadIdx.x) / kWarpLanes;
     split_ = static_cast<int>(blockIdx.x);
-    kv_head_ = static_cast<int>(blockIdx.y) / p_.chunks;
-    chunk_ = static_cast<int>(blockIdx.y) % p_.chunks;
+    const int group = static_cast<int>(blockIdx.y);
+    kv_head_ = p_.chunks == 1 ? group : group / p_.chunks;
+    chunk_ = group - kv_head_ * p_.chunks;
     row_ = static_cast<int>(blockIdx.z);
-    const int ratio = a.heads / a.kv_heads;
-    first_head_ = kv_head_ * ratio + chunk_ * kHeads;
-    heads_ = min(kHeads, ratio - chunk_ * kHeads);
+    first_head_ = kv_head_ * p_.ratio + chunk_ * kHeads;
+    heads_ = min(kHeads, p_.ratio - chunk_ * kHeads);
     const int live = *a.rows.live;
     slot_ = a.rows.slot[row_];
     index_ = a.rows.index[row_];
@@ -205,6 +205,7 @@ class RowsBlock {
       const bool in = lane_ <= row_;
       const int slot = in ? a.rows.slot[lane_] : -1;
       const int index = in ? a.rows.index[lane_] : -1;
+      LoadEarly(in);
       const std::uint32_t same = __ballot_sync(0xFFFFFFFFU, in && slot == slot_);
       first_fresh_ = __ffs(static_cast<int>(same)) - 1;
       old_keys_ = max(__shfl_sync(0xFFFFFFFFU, index, first_fresh_), 0);
@@ -212,6 +213,20 @@ class RowsBlock {
     windows_ = index_ / kWindow + 1;
     issue_window_ = split_;
     return row_ < live && (index_ >= 0 ? split_ < windows_ : split_ == 0);
+  }
+
+  // Constants that PrepareConstants() will want, asked for along with the row arrays.
+  __device__ void LoadEarly(bool in) {
+    const HeadInputs& inputs = p_.inputs;
+    const int thread = static_cast<int>(threadIdx.x);
+    const int half = inputs.n_rot / 2;
+    const int dim = p_.attention.key_dim;
+    early_position_ = in ? p_.attention.rows.position[lane_] : 0;
+    early_frequency_ = half == 0       ? 0.0
+                       : thread < half ? inputs.frequencies[thread]
+                                       : inputs.frequencies[thread % half];
+    early_q_norm_ = inputs.q_norm != nullptr && thread < dim ? inputs.q_norm[thread] : 1.0F;
+    early_k_norm_ = inputs.k_norm != nullptr && thread < dim ? inputs.k_norm[thread] : 1.0F;
   }
 
   __device__ void PlaceTiles() {
@@ -321,18 +336,23 @@ class RowsBlock {
     const int half = in.n_rot / 2;
     auto* turns = reinterpret_cast<float2*>(shared_ + p_.turn_at);
     const int fresh = row_ - first_fresh_ + 1;
+    const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll 1
-    for (int item = static_cast<int>(threadIdx.x); item < fresh * half; item += kRowsThreads) {
-      const int row = first_fresh_ + item / half;
-      turns[item] =
-          RopeTurn(p_.attention.rows.position[row], in.frequencies[item % half], in.magnitude);
+    for (int first = 0; first < fresh * half; first += kRowsThreads) {
+      const int item = first + thread;
+      const int row = item < half ? 0 : item / half;
+      const int position = __shfl_sync(0xFFFFFFFFU, early_position_, first_fresh_ + row);
+      if (item < fresh * half) {
+        const double frequency = first == 0 ? early_frequency_ : in.frequencies[item % half];
+        turns[item] = RopeTurn(position, frequency, in.magnitude);
+      }
     }
     float* norms = Floats(p_.norm_at);
     const int dim = p_.attention.key_dim;
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < dim; i += kRowsThreads) {
-      norms[i] = in.q_norm == nullptr ? 1.0F : in.q_norm[i];
-      norms[dim + i] = in.k_norm == nullptr ? 1.0F : in.k_norm[i];
+    for (int i = thread; i < dim; i += kRowsThreads) {
+      norms[i] = i == thread ? early_q_norm_ : in.q_norm == nullptr ? 1.0F : in.q_norm[i];
+      norms[dim + i] = i == thread ? early_k_norm_ : in.k_norm == nullptr ? 1.0F : in.k_norm[i];
     }
   }
 
@@ -515,20 +535,22 @@ class RowsBlock {
     __syncthreads();
   }
 
-  // The one block that has this row's own window appends it to the planes.
+  // The row to the planes, by the block that has its window and the half of the threads that have
+  // no values to add (AddValues).
   __device__ void WriteRow() const {
-    if (chunk_ != 0 || (windows_ - 1) % p_.splits != split_) return;
+    const int thread = static_cast<int>(threadIdx.x) - kRowsThreads / 2;
+    if (chunk_ != 0 || thread < 0) return;
     const CardAttention& a = p_.attention;
-    const int key_bytes = PlaneBytes<kType>(a.key_dim);
-    PutRow(a.keys, key_bytes, FreshKeyRow(row_));
-    PutRow(a.values, ValueRowBytes(), FreshValueRow(row_));
+    PutRow(a.keys, PlaneBytes<kType>(a.key_dim), FreshKeyRow(row_), thread);
+    PutRow(a.values, ValueRowBytes(), FreshValueRow(row_), thread);
   }
 
-  __device__ void PutRow(const CardPlane& plane, int bytes, const std::byte* row) const {
+  __device__ void PutRow(const CardPlane& plane, int bytes, const std::byte* row,
+                         int thread) const {
     std::byte* to =
         plane.base + slot_ * plane.slot_bytes + index_ * plane.row_bytes + kv_head_ * bytes;
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < bytes / 2; i += kRowsThreads) {
+    for (int i = thread; i < bytes / 2; i += kRowsThreads / 2) {
       reinterpret_cast<std::uint16_t*>(to)[i] = reinterpret_cast<const std::uint16_t*>(row)[i];
     }
   }
@@ -626,6 +648,9 @@ class RowsBlock {
     for (int first = 0; first < kWindow; first += p_.value_keys) {
       const Slice slice = ValueSlice(begin + first);
       AddValues(Arrive(slice), first, min(slice.keys, count - first), o);
+    }
+    if (Fused() && window == windows_ - 1) {
+      WriteRow();
     }
     if (Alone()) {
       Fold(window, o);
@@ -1052,6 +1077,9 @@ class RowsBlock {
   int first_fresh_;  // first row of the slot in this pass
   int old_keys_;     // keys below were in the planes before this launch
   int windows_;
+  int early_position_;  // of row `lane`
+  double early_frequency_;
+  float early_q_norm_, early_k_norm_;
   int issue_window_, issue_slice_ = 0, issue_stage_ = 0, read_stage_ = 0;
   float max_ = 0.0F;  // of head `warp_`, where the block folds
   float sum_ = 0.0F;
