@@ -1,6 +1,7 @@
 #include "kernels-common/attention/cuda/rows_attention.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels-common/attention/cuda/rows_attention.cuh"
 #include "kernels-common/attention/cuda/setup.h"
@@ -92,6 +93,9 @@ int WorkBytes(const CardAttention& a, int value_keys) {
   return std::max(kWindow * ScoreKeyBytes<kType>(), value_keys * a.value_dim * 4);
 }
 
+// whole / part where that has no rest, else 0.
+int Divides(int part, int whole) { return whole % part == 0 ? whole / part : 0; }
+
 // Lays out shared memory behind the stages; returns its bytes.
 template <KvType kType>
 int LayOut(RowsPlan& plan, int heads, int most_bytes) {
@@ -106,6 +110,11 @@ int LayOut(RowsPlan& plan, int heads, int most_bytes) {
   };
   plan.value_keys = ValueKeys<kType>(a);
   plan.slices = plan.key_slices + kWindow / plan.value_keys;
+  plan.value_step = Divides(PlaneBytes<kType>(a.value_dim), kRowsThreads * 16);
+  const int tiles = a.value_dim / (heads == 8 ? 4 : 2);
+  plan.tile_shift = std::has_single_bit(static_cast<unsigned>(tiles))
+                        ? std::countr_zero(static_cast<unsigned>(tiles))
+                        : -1;
   plan.work_at = take(WorkBytes<kType>(a, plan.value_keys));
   plan.query_at = take(heads * a.key_dim * 4);
   plan.score_at = take(heads * kScoreStride * 4);

@@ -43,8 +43,10 @@ struct RowsPlan {
   std::int32_t mergers = 1;  // at most so many blocks merge a (row, kv head, chunk)
   std::int32_t windows_most = 0;
   std::int32_t key_slices = 0;
-  std::int32_t value_keys = 0;  // of a slice
-  std::int32_t slices = 0;      // of a window
+  std::int32_t value_keys = 0;   // of a slice
+  std::int32_t slices = 0;       // of a window
+  std::int32_t value_step = 0;   // keys that 256 copies of 16 bytes cover, where they do so evenly
+  std::int32_t tile_shift = -1;  // log2 of the tiles of a row of values, where it is whole
   std::int32_t stages = 0;
   std::int32_t stage_bytes = 0;
   std::int32_t copy_unit = 16;    // q8_0: 4, or 2 where rows are not aligned
@@ -110,14 +112,24 @@ struct RawValues {
   }
 };
 
-// x / y, correctly rounded, for y from 1 to 2^31 with its rounded inverse: two steps of
-// Markstein's, which round correctly while nothing underflows.
-__device__ __forceinline__ float Divide(float x, float y, float inverse) {
-  const float size = fabsf(x);
-  if (!(size >= 0x1p-90F && size <= 0x1p90F)) return x / y;
-  float q = x * inverse;
-  q = ExactFma(ExactFma(-y, q, x), inverse, q);
-  return ExactFma(ExactFma(-y, q, x), inverse, q);
+// x / y for all x, correctly rounded, for y from 1 to 2^31: two steps of Markstein's from the
+// rounded inverse, which round correctly while nothing underflows; else plain divisions.
+template <int kCount>
+__device__ __forceinline__ void DivideAll(float (&x)[kCount], float y) {
+  const float inverse = 1.0F / y;
+  bool safe = true;
+  float q[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    safe = safe && fabsf(x[i]) >= 0x1p-90F && fabsf(x[i]) <= 0x1p90F;
+    q[i] = x[i] * inverse;
+    q[i] = ExactFma(ExactFma(-y, q[i], x[i]), inverse, q[i]);
+    q[i] = ExactFma(ExactFma(-y, q[i], x[i]), inverse, q[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    x[i] = safe ? q[i] : x[i] / y;
+  }
 }
 
 // Small exchanges between the threads of a block.
@@ -234,7 +246,7 @@ class RowsBlock {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
       const int item = static_cast<int>(threadIdx.x) + round * kRowsThreads;
-      pair_[round] = item / tiles;
+      pair_[round] = p_.tile_shift >= 0 ? item >> p_.tile_shift : item / tiles;
       first_dim_[round] = (item - pair_[round] * tiles) * kTileDims;
     }
   }
@@ -277,17 +289,27 @@ class RowsBlock {
     const int bytes = PlaneBytes<kType>(dims);
     if constexpr (kType != KvType::kQ8_0) {
       constexpr int kParts = PlaneBytes<kType>(kSliceDims) / 16;
-#pragma unroll
-      for (int i = 0; i < kParts * kWindow / kRowsThreads; ++i) {
-        const int item = static_cast<int>(threadIdx.x) + i * kRowsThreads;
-        const int key = item / kParts;
-        const int at = item % kParts * 16;
-        if (key < keys && at < bytes) {
-          CopyAsync16(stage + key * kStageKey + at, source + key * plane.row_bytes + at);
-        }
-      }
+      constexpr int kStep = kRowsThreads / kParts;
+      const int first = static_cast<int>(threadIdx.x) / kParts;
+      const int at = static_cast<int>(threadIdx.x) % kParts * 16;
+      CopyColumn<kWindow / kStep>(stage + first * kStageKey + at, kStep * kStageKey,
+                                  source + first * plane.row_bytes + at, kStep * plane.row_bytes,
+                                  at < bytes ? keys - first : 0, kStep);
     } else {
       CopyQ8(stage, kStageKey, source, plane.row_bytes, keys, bytes);
+    }
+  }
+
+  // 16 bytes of every kStep-th row while there are `rows` left; at most kCount of them.
+  template <int kCount>
+  __device__ static void CopyColumn(std::byte* to, int to_step, const std::byte* from,
+                                    std::size_t from_step, int rows, int step) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (i * step >= rows) break;
+      CopyAsync16(to, from);
+      to += to_step;
+      from += from_step;
     }
   }
 
@@ -298,6 +320,21 @@ class RowsBlock {
     const std::byte* source =
         plane.base + slot_ * plane.slot_bytes + begin * plane.row_bytes + kv_head_ * bytes;
     if constexpr (kType != KvType::kQ8_0) {
+      if (p_.value_step > 0) {
+        const int thread = static_cast<int>(threadIdx.x);
+        const int step = p_.value_step;
+        const int first = thread * step / kRowsThreads;
+        const int at = 16 * thread - first * bytes;
+        std::byte* to = stage + first * bytes + at;
+        const std::byte* from = source + first * plane.row_bytes + at;
+#pragma unroll 4
+        for (int key = first; key < keys; key += step) {
+          CopyAsync16(to, from);
+          to += step * bytes;
+          from += step * plane.row_bytes;
+        }
+        return;
+      }
       const int parts = bytes / 16;
 #pragma unroll 2
       for (int item = static_cast<int>(threadIdx.x); item < keys * parts; item += kRowsThreads) {
@@ -388,6 +425,8 @@ class RowsBlock {
   // Heads of 128 dims that turn whole: a warp takes two at once, in registers. Lane l has dims l
   // mod 32, and with them both of each pair of rope.
   __device__ void QuickHeads(int fresh) {
+    // Where the first window is two slices, they are complete at the barrier that ends this.
+    const bool direct = kType != KvType::kQ8_0 && p_.slices == 2 && p_.stages > 2;
     constexpr int kParts = kQuickDim / kWarpLanes;
     const CardAttention& a = p_.attention;
     const HeadInputs& in = p_.inputs;
@@ -445,8 +484,13 @@ class RowsBlock {
           ExactInverseSqrt(r[i] / static_cast<float>(kQuickDim) + (query[i] ? in.q_eps : in.k_eps));
       const int task = warp_ + i * kRowsWarps;
       if (task >= heads_ + 2 * fresh) continue;
+      const int key = index_ - (row_ - row[i]) - split_ * kWindow;
+      const bool placed = direct && key >= 0 && key < kWindow;
       if (value[i]) {
         EncodeParts(x[i], FreshValueRow(row[i]));
+        if (placed) {
+          EncodeParts(x[i], Stage(1) + key * ValueRowBytes());
+        }
         continue;
       }
       if ((query[i] ? in.q_norm : in.k_norm) != nullptr) {
@@ -470,7 +514,14 @@ class RowsBlock {
         }
       } else {
         EncodeParts(x[i], FreshKeyRow(row[i]));
+        if (placed) {
+          EncodeParts(x[i], Stage(0) + key * kStageKey);
+        }
       }
+    }
+    if (direct) {
+      WaitForCopies(p_.stages - 3);
+      ready_ = 2;
     }
     __syncthreads();
   }
@@ -614,11 +665,18 @@ class RowsBlock {
   __device__ const std::byte* Arrive(const Slice& slice) {
     std::byte* stage = Stage(read_stage_);
     read_stage_ = read_stage_ + 1 == p_.stages ? 0 : read_stage_ + 1;
-    WaitForCopies(p_.stages - 2);
-    if (Fused() && slice.begin + slice.keys > old_keys_) {
-      Patch(stage, slice);
+    if (ready_ > 0) {
+      --ready_;
+      if (!slice.is_keys) {
+        __syncthreads();  // for the weights
+      }
+    } else {
+      WaitForCopies(p_.stages - 2);
+      if (Fused() && slice.begin + slice.keys > old_keys_) {
+        Patch(stage, slice);
+      }
+      __syncthreads();
     }
-    __syncthreads();
     Issue();
     if constexpr (kType == KvType::kQ8_0) {
       return Decode(stage, slice);
@@ -677,24 +735,33 @@ class RowsBlock {
     RawValues<kWorkType, 2> k[kTeamKeys];
   };
 
-  // The keys' dims [first, first + dims), which lie at `keys`.
+  // The keys' dims [first, first + dims), which lie at `keys`. Loads run one step ahead.
   __device__ void AddKeys(const std::byte* keys, int first, int dims, int count, Sums& sums) const {
+    if (!HasKeys(count)) return;
     const int thread = lane_ % kTeam;
     const int team = static_cast<int>(threadIdx.x) / kTeam;
     const std::byte* at = keys + team * kSetKeys * kScoreKey + 2 * thread * kWorkBytes;
     const float* query = Query() + first + 2 * thread;
-#pragma unroll 1
+    KeyPart part;
+    LoadKeys(at, query, thread, part);
+#pragma unroll 2
     for (int dim = 2 * thread; dim < dims; dim += kWarpLanes) {
-      KeyPart part;
-      LoadKeys(at, query, thread, count, part);
-      AddPart(part, count, sums);
-      at += kWarpLanes * kWorkBytes;
-      query += kWarpLanes;
+      const int step = dim + kWarpLanes < dims ? kWarpLanes : 0;
+      at += step * kWorkBytes;
+      query += step;
+      const KeyPart now = part;
+      LoadKeys(at, query, thread, part);
+      AddPart(now, count, sums);
     }
     __syncwarp();
   }
 
-  __device__ void LoadKeys(const std::byte* keys, const float* query, int thread, int count,
+  // Whether any of the warp's keys is among the first `count` of the window.
+  __device__ bool HasKeys(int count) const {
+    return warp_ * (kWarpLanes / kTeam) * kSetKeys < count;
+  }
+
+  __device__ void LoadKeys(const std::byte* keys, const float* query, int thread,
                            KeyPart& part) const {
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
@@ -703,7 +770,6 @@ class RowsBlock {
     }
 #pragma unroll
     for (int i = 0; i < kTeamKeys; ++i) {
-      if (i / kSetKeys * kTeams * kSetKeys >= count) break;
       const int key = i / kSetKeys * kTeams * kSetKeys + (i % kSetKeys ^ (thread % kSetKeys));
       part.k[i] = RawValues<kWorkType, 2>(keys + key * kScoreKey);
     }
@@ -725,6 +791,7 @@ class RowsBlock {
   }
 
   __device__ void FinishScores(int count, Sums& sums) const {
+    if (!HasKeys(count)) return;
     const int thread = lane_ % kTeam;
     const int team = static_cast<int>(threadIdx.x) / kTeam;
 #pragma unroll
@@ -816,16 +883,21 @@ class RowsBlock {
       const std::byte* at = values + PlaneBytes<kWorkType>(first_dim_[round]);
       ValuePart parts[2];
       LoadSome(weights, at, row_bytes, parts[0]);
+      int key = 0;
 #pragma unroll 1
-      for (int key = 0; key < keys; key += 2 * kKeysAtOnce) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int next = key + (i + 1) * kKeysAtOnce;
-          if (next < keys) {
-            LoadSome(weights + 2 * next, at + next * row_bytes, row_bytes, parts[1 - i]);
-          }
-          AddSome(parts[i], keys - next + kKeysAtOnce, o[round]);
-        }
+      for (; key + 2 * kKeysAtOnce <= keys; key += 2 * kKeysAtOnce) {
+        LoadSome(weights + 2 * (key + kKeysAtOnce), at + (key + kKeysAtOnce) * row_bytes, row_bytes,
+                 parts[1]);
+        AddSome<true>(parts[0], kKeysAtOnce, o[round]);
+        const int next = min(key + 2 * kKeysAtOnce, p_.value_keys - kKeysAtOnce);
+        LoadSome(weights + 2 * next, at + next * row_bytes, row_bytes, parts[0]);
+        AddSome<true>(parts[1], kKeysAtOnce, o[round]);
+      }
+#pragma unroll 1
+      for (; key < keys; key += kKeysAtOnce) {
+        AddSome<false>(parts[0], keys - key, o[round]);
+        const int next = min(key + kKeysAtOnce, p_.value_keys - kKeysAtOnce);
+        LoadSome(weights + 2 * next, at + next * row_bytes, row_bytes, parts[0]);
       }
     }
   }
@@ -846,17 +918,20 @@ class RowsBlock {
     }
   }
 
-  // Those of the first `left` keys.
+  // Those of the first `left` keys, or all.
+  template <bool kAll>
   __device__ static void AddSome(const ValuePart& part, int left, float (&o)[2][kTileDims]) {
 #pragma unroll
     for (int key = 0; key < kKeysAtOnce; ++key) {
-      if (key >= left) break;
+      const bool in = kAll || key < left;
       float value[kTileDims];
       part.values[key].Get(value);
 #pragma unroll
       for (int i = 0; i < kTileDims; ++i) {
-        o[0][i] = ExactFma(part.weights[key].x, value[i], o[0][i]);
-        o[1][i] = ExactFma(part.weights[key].y, value[i], o[1][i]);
+        const float first = ExactFma(part.weights[key].x, value[i], o[0][i]);
+        const float second = ExactFma(part.weights[key].y, value[i], o[1][i]);
+        o[0][i] = in ? first : o[0][i];
+        o[1][i] = in ? second : o[1][i];
       }
     }
   }
@@ -916,12 +991,12 @@ class RowsBlock {
       const int head = 2 * pair_[round] + i % 2;
       if (!HasTile(round) || head >= heads_) continue;
       const float sum = exchange_.sums[head];
-      const float inverse = 1.0F / sum;
       float x[kTileDims];
 #pragma unroll
       for (int j = 0; j < kTileDims; ++j) {
-        x[j] = Divide(total_[round][i % 2][j], sum, inverse);
+        x[j] = total_[round][i % 2][j];
       }
+      DivideAll(x, sum);
       Store(Out(head) + first_dim_[round], x);
     }
   }
@@ -941,7 +1016,7 @@ class RowsBlock {
   __device__ int CountIn(int* mergers) {
     auto* counter = reinterpret_cast<std::int32_t*>(p_.counters) + 2 * Group();
     const int blocks = min(p_.splits, windows_);
-    *mergers = min(p_.mergers, blocks);
+    *mergers = min(min(p_.mergers, blocks), heads_);
     __syncthreads();
     if (threadIdx.x == 0) {
       int before = 0;
@@ -1081,6 +1156,7 @@ class RowsBlock {
   double early_frequency_;
   float early_q_norm_, early_k_norm_;
   int issue_window_, issue_slice_ = 0, issue_stage_ = 0, read_stage_ = 0;
+  int ready_ = 0;     // slices that may be read without more ado
   float max_ = 0.0F;  // of head `warp_`, where the block folds
   float sum_ = 0.0F;
   int pair_[kRounds], first_dim_[kRounds];  // of a thread's tiles
