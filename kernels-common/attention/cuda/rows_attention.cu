@@ -4,6 +4,9 @@
 #include <bit>
 
 #include "kernels-common/attention/cuda/rows_attention.cuh"
+#include "kernels-common/attention/cuda/rows_heads.cuh"
+#include "kernels-common/attention/cuda/rows_merge.cuh"
+#include "kernels-common/attention/cuda/rows_ring.cuh"
 #include "kernels-common/attention/cuda/setup.h"
 
 namespace bloomery::kernels::cuda {

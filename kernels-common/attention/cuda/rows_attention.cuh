@@ -7,138 +7,14 @@
 // block that needs them and put over their places in the stages.
 //
 // What bounds it is the loads from shared memory: they give a lane one word a cycle, while the lane
-// can do four fma. So each thread keeps a tile of sums in registers (Scores, AddValues). No sum
-// depends on how the windows are spread.
+// can do four fma. So each thread keeps a tile of sums in registers (AddKeys, AddValues). No sum
+// depends on how the windows are spread. The members that are only declared here are in
+// rows_ring.cuh, rows_heads.cuh and rows_merge.cuh.
 #pragma once
 
-#include "kernels-common/attention/attention.h"
-#include "kernels-common/attention/cuda/async_copy.cuh"
-#include "kernels-common/attention/cuda/card_attention.h"
-#include "kernels-common/attention/cuda/heads.cuh"
+#include "kernels-common/attention/cuda/rows_plan.cuh"
 
 namespace bloomery::kernels::cuda {
-
-inline constexpr int kRowsThreads = 256;
-inline constexpr int kRowsWarps = kRowsThreads / kWarpLanes;
-inline constexpr int kWindow = static_cast<int>(kAttentionWindow);
-inline constexpr int kSliceDims = 128;
-inline constexpr int kScoreStride = kWindow + 4;  // of a head: eight heads meet all banks
-inline constexpr int kMaxValueDim = 768;
-inline constexpr int kQuickDim = 128;  // heads that QuickHeads takes
-inline constexpr int kTeam = 16;       // threads that share a key: residues 2t and 2t + 1 of N8
-inline constexpr int kTeams = kRowsThreads / kTeam;
-inline constexpr int kTeamKeys = kWindow / kTeams;
-static_assert(kTeamKeys == 8);
-
-// What one block's work needs, made on the host. Offsets are bytes into shared memory.
-struct RowsPlan {
-  CardAttention attention;
-  HeadInputs inputs;  // k null: planes hold the rows of this pass
-  std::byte* counters = nullptr;
-  float2* window_sums = nullptr;   // [rows][heads][windows_most] (m, l)
-  float* window_values = nullptr;  // [rows][heads][windows_most][value_dim]
-  std::int32_t splits = 1;
-  std::int32_t ratio = 1;    // query heads a kv head
-  std::int32_t chunks = 1;   // blocks that share the heads of a kv head
-  std::int32_t mergers = 1;  // at most so many blocks merge a (row, kv head, chunk)
-  std::int32_t windows_most = 0;
-  std::int32_t key_slices = 0;
-  std::int32_t value_keys = 0;   // of a slice
-  std::int32_t slices = 0;       // of a window
-  std::int32_t value_step = 0;   // keys that 256 copies of 16 bytes cover, where they do so evenly
-  std::int32_t tile_shift = -1;  // log2 of the tiles of a row of values, where it is whole
-  std::int32_t stages = 0;
-  std::int32_t stage_bytes = 0;
-  std::int32_t copy_unit = 16;    // q8_0: 4, or 2 where rows are not aligned
-  std::int32_t work_at = 0;       // q8_0: the decoded slice
-  std::int32_t query_at = 0;      // [kHeads][key_dim]
-  std::int32_t score_at = 0;      // [kHeads][kScoreStride]
-  std::int32_t weight_at = 0;     // [kHeads / 2][128][2] exp(score - m)
-  std::int32_t turn_at = 0;       // [rows][n_rot / 2]
-  std::int32_t norm_at = 0;       // q_norm, k_norm: 2 * key_dim
-  std::int32_t fresh_key_at = 0;  // [rows][key_dim] f32, and encoded
-  std::int32_t fresh_value_at = 0;
-  std::int32_t fresh_key_row_at = 0;
-  std::int32_t fresh_value_row_at = 0;
-};
-
-// Bytes of a key's slice in a stage, padded so that the teams of a warp meet all banks.
-template <KvType kType>
-constexpr int StageKeyBytes() {
-  return PlaneBytes<kType>(kSliceDims) + (kType == KvType::kF16   ? 32
-                                          : kType == KvType::kF32 ? 16
-                                                                  : 0);
-}
-// The same of the slice that scores are computed from.
-template <KvType kType>
-constexpr int ScoreKeyBytes() {
-  return kType == KvType::kF16 ? StageKeyBytes<KvType::kF16>() : StageKeyBytes<KvType::kF32>();
-}
-
-// kCount (2 or 4) consecutive values of shared memory, aligned to their size, not yet f32.
-template <KvType kType, int kCount>
-struct RawValues {
-  static constexpr int kWords = kType == KvType::kF16 ? kCount / 2 : kCount;
-  std::uint32_t words[kWords];
-
-  RawValues() = default;
-  __device__ __forceinline__ explicit RawValues(const std::byte* at) {
-    if constexpr (kWords == 4) {
-      const uint4 four = *reinterpret_cast<const uint4*>(at);
-      words[0] = four.x;
-      words[1] = four.y;
-      words[2] = four.z;
-      words[3] = four.w;
-    } else if constexpr (kWords == 2) {
-      const uint2 two = *reinterpret_cast<const uint2*>(at);
-      words[0] = two.x;
-      words[1] = two.y;
-    } else {
-      words[0] = *reinterpret_cast<const std::uint32_t*>(at);
-    }
-  }
-
-  __device__ __forceinline__ void Get(float (&out)[kCount]) const {
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      if constexpr (kType == KvType::kF16) {
-        const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&words[i]));
-        out[2 * i] = pair.x;
-        out[2 * i + 1] = pair.y;
-      } else {
-        out[i] = __uint_as_float(words[i]);
-      }
-    }
-  }
-};
-
-// x / y for all x, correctly rounded, for y from 1 to 2^31: two steps of Markstein's from the
-// rounded inverse, which round correctly while nothing underflows; else plain divisions.
-template <int kCount>
-__device__ __forceinline__ void DivideAll(float (&x)[kCount], float y) {
-  const float inverse = 1.0F / y;
-  bool safe = true;
-  float q[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    safe = safe && fabsf(x[i]) >= 0x1p-90F && fabsf(x[i]) <= 0x1p90F;
-    q[i] = x[i] * inverse;
-    q[i] = ExactFma(ExactFma(-y, q[i], x[i]), inverse, q[i]);
-    q[i] = ExactFma(ExactFma(-y, q[i], x[i]), inverse, q[i]);
-  }
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    x[i] = safe ? q[i] : x[i] / y;
-  }
-}
-
-// Small exchanges between the threads of a block.
-struct RowsExchange {
-  float4 merge[kRowsWarps][kWarpLanes];  // (a, b, l) of a head's windows
-  float2 factors[kRowsWarps];            // (a, b) of a head's window, where the block folds
-  float sums[kRowsWarps];                // L so far
-  int merger;
-};
 
 // kRounds: tiles of values a thread has, in turn; 1 is enough for 256 dims.
 template <KvType kType, int kHeads, int kRounds>
@@ -228,18 +104,7 @@ class RowsBlock {
   }
 
   // Constants that PrepareConstants() will want, asked for along with the row arrays.
-  __device__ void LoadEarly(bool in) {
-    const HeadInputs& inputs = p_.inputs;
-    const int thread = static_cast<int>(threadIdx.x);
-    const int half = inputs.n_rot / 2;
-    const int dim = p_.attention.key_dim;
-    early_position_ = in ? p_.attention.rows.position[lane_] : 0;
-    early_frequency_ = half == 0       ? 0.0
-                       : thread < half ? inputs.frequencies[thread]
-                                       : inputs.frequencies[thread % half];
-    early_q_norm_ = inputs.q_norm != nullptr && thread < dim ? inputs.q_norm[thread] : 1.0F;
-    early_k_norm_ = inputs.k_norm != nullptr && thread < dim ? inputs.k_norm[thread] : 1.0F;
-  }
+  __device__ void LoadEarly(bool in);
 
   __device__ void PlaceTiles() {
     const int tiles = p_.attention.value_dim / kTileDims;
@@ -261,44 +126,9 @@ class RowsBlock {
   }
 
   // Asks for the next slice, if there is one; always one group.
-  __device__ void Issue() {
-    if (issue_window_ < windows_) {
-      std::byte* stage = Stage(issue_stage_);
-      if (issue_slice_ < p_.key_slices) {
-        IssueKeys(issue_window_ * kWindow, issue_slice_, stage);
-      } else {
-        IssueValues(issue_window_ * kWindow + (issue_slice_ - p_.key_slices) * p_.value_keys,
-                    stage);
-      }
-      issue_stage_ = issue_stage_ + 1 == p_.stages ? 0 : issue_stage_ + 1;
-      if (++issue_slice_ == p_.slices) {
-        issue_slice_ = 0;
-        issue_window_ += p_.splits;
-      }
-    }
-    CommitCopies();
-  }
+  __device__ void Issue();
 
-  __device__ void IssueKeys(int begin, int slice, std::byte* stage) const {
-    const CardPlane& plane = p_.attention.keys;
-    const int keys = min(kWindow, old_keys_ - begin);
-    const int dims = min(kSliceDims, p_.attention.key_dim - slice * kSliceDims);
-    const std::byte* source = plane.base + slot_ * plane.slot_bytes + begin * plane.row_bytes +
-                              kv_head_ * PlaneBytes<kType>(p_.attention.key_dim) +
-                              slice * PlaneBytes<kType>(kSliceDims);
-    const int bytes = PlaneBytes<kType>(dims);
-    if constexpr (kType != KvType::kQ8_0) {
-      constexpr int kParts = PlaneBytes<kType>(kSliceDims) / 16;
-      constexpr int kStep = kRowsThreads / kParts;
-      const int first = static_cast<int>(threadIdx.x) / kParts;
-      const int at = static_cast<int>(threadIdx.x) % kParts * 16;
-      CopyColumn<kWindow / kStep>(stage + first * kStageKey + at, kStep * kStageKey,
-                                  source + first * plane.row_bytes + at, kStep * plane.row_bytes,
-                                  at < bytes ? keys - first : 0, kStep);
-    } else {
-      CopyQ8(stage, kStageKey, source, plane.row_bytes, keys, bytes);
-    }
-  }
+  __device__ void IssueKeys(int begin, int slice, std::byte* stage) const;
 
   // 16 bytes of every kStep-th row while there are `rows` left; at most kCount of them.
   template <int kCount>
@@ -313,218 +143,24 @@ class RowsBlock {
     }
   }
 
-  __device__ void IssueValues(int begin, std::byte* stage) const {
-    const CardPlane& plane = p_.attention.values;
-    const int keys = min(p_.value_keys, old_keys_ - begin);
-    const int bytes = ValueRowBytes();
-    const std::byte* source =
-        plane.base + slot_ * plane.slot_bytes + begin * plane.row_bytes + kv_head_ * bytes;
-    if constexpr (kType != KvType::kQ8_0) {
-      if (p_.value_step > 0) {
-        const int thread = static_cast<int>(threadIdx.x);
-        const int step = p_.value_step;
-        const int first = thread * step / kRowsThreads;
-        const int at = 16 * thread - first * bytes;
-        std::byte* to = stage + first * bytes + at;
-        const std::byte* from = source + first * plane.row_bytes + at;
-#pragma unroll 4
-        for (int key = first; key < keys; key += step) {
-          CopyAsync16(to, from);
-          to += step * bytes;
-          from += step * plane.row_bytes;
-        }
-        return;
-      }
-      const int parts = bytes / 16;
-#pragma unroll 2
-      for (int item = static_cast<int>(threadIdx.x); item < keys * parts; item += kRowsThreads) {
-        const int key = item / parts;
-        const int at = (item - key * parts) * 16;
-        CopyAsync16(stage + key * bytes + at, source + key * plane.row_bytes + at);
-      }
-    } else {
-      CopyQ8(stage, bytes, source, plane.row_bytes, keys, bytes);
-    }
-  }
+  __device__ void IssueValues(int begin, std::byte* stage) const;
 
   __device__ void CopyQ8(std::byte* stage, int stride, const std::byte* source,
-                         std::size_t row_bytes, int keys, int bytes) const {
-    const int parts = bytes / p_.copy_unit;
-#pragma unroll 2
-    for (int item = static_cast<int>(threadIdx.x); item < keys * parts; item += kRowsThreads) {
-      const int key = item / parts;
-      const int at = (item - key * parts) * p_.copy_unit;
-      std::byte* to = stage + key * stride + at;
-      const std::byte* from = source + key * row_bytes + at;
-      if (p_.copy_unit == 4) {
-        CopyAsync4(to, from);
-      } else {
-        *reinterpret_cast<std::uint16_t*>(to) =
-            __ldcg(reinterpret_cast<const unsigned short*>(from));
-      }
-    }
-  }
+                         std::size_t row_bytes, int keys, int bytes) const;
 
   // ---- q, and the keys and values of this pass's rows of the slot.
 
   // What no other kernel of the pass writes: cosines and sines, norm weights.
-  __device__ void PrepareConstants() {
-    const HeadInputs& in = p_.inputs;
-    const int half = in.n_rot / 2;
-    auto* turns = reinterpret_cast<float2*>(shared_ + p_.turn_at);
-    const int fresh = row_ - first_fresh_ + 1;
-    const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll 1
-    for (int first = 0; first < fresh * half; first += kRowsThreads) {
-      const int item = first + thread;
-      const int row = item < half ? 0 : item / half;
-      const int position = __shfl_sync(0xFFFFFFFFU, early_position_, first_fresh_ + row);
-      if (item < fresh * half) {
-        const double frequency = first == 0 ? early_frequency_ : in.frequencies[item % half];
-        turns[item] = RopeTurn(position, frequency, in.magnitude);
-      }
-    }
-    float* norms = Floats(p_.norm_at);
-    const int dim = p_.attention.key_dim;
-#pragma unroll 1
-    for (int i = thread; i < dim; i += kRowsThreads) {
-      norms[i] = i == thread ? early_q_norm_ : in.q_norm == nullptr ? 1.0F : in.q_norm[i];
-      norms[dim + i] = i == thread ? early_k_norm_ : in.k_norm == nullptr ? 1.0F : in.k_norm[i];
-    }
-  }
+  __device__ void PrepareConstants();
 
   // Up to the barrier after which q, and the rows of this pass, are ready.
-  __device__ void FusedHeads() {
-    const int fresh = row_ - first_fresh_ + 1;
-    PrepareConstants();
-    if (p_.attention.key_dim == kQuickDim && p_.attention.value_dim == kQuickDim &&
-        p_.inputs.n_rot == kQuickDim && heads_ + 2 * fresh <= 2 * kRowsWarps) {
-      __syncthreads();
-      QuickHeads(fresh);
-      return;
-    }
-    WaitForInputs();
-    LoadHeads();
-    FinishHeads();
-  }
+  __device__ void FusedHeads();
 
-  __device__ void LoadHeads() {
-    const CardAttention& a = p_.attention;
-    const float* q = a.q + row_ * a.q_stride + first_head_ * a.key_dim;
-    CopyFloats(Query(), q, heads_ * a.key_dim);
-    if (Fused()) {
-      const HeadInputs& in = p_.inputs;
-      for (int row = first_fresh_; row <= row_; ++row) {
-        CopyFloats(FreshKey(row), in.k + row * in.k_stride + kv_head_ * a.key_dim, a.key_dim);
-        CopyFloats(FreshValue(row), in.v + row * in.v_stride + kv_head_ * a.value_dim, a.value_dim);
-      }
-    }
-    __syncthreads();
-  }
+  __device__ void LoadHeads();
 
   // Heads of 128 dims that turn whole: a warp takes two at once, in registers. Lane l has dims l
   // mod 32, and with them both of each pair of rope.
-  __device__ void QuickHeads(int fresh) {
-    // Where the first window is two slices, they are complete at the barrier that ends this.
-    const bool direct = kType != KvType::kQ8_0 && p_.slices == 2 && p_.stages > 2;
-    constexpr int kParts = kQuickDim / kWarpLanes;
-    const CardAttention& a = p_.attention;
-    const HeadInputs& in = p_.inputs;
-    int row[2];
-    bool query[2];
-    bool value[2];
-    const float* source[2];
-    float weight[2][kParts];
-    float2 turn[2][kParts / 2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int task = warp_ + i * kRowsWarps;
-      query[i] = task < heads_;
-      value[i] = task >= heads_ + fresh;
-      row[i] = query[i] ? row_ : min(first_fresh_ + (task - heads_) % fresh, row_);
-      source[i] = query[i]   ? a.q + row_ * a.q_stride + (first_head_ + task) * kQuickDim
-                  : value[i] ? in.v + row[i] * in.v_stride + kv_head_ * kQuickDim
-                             : in.k + row[i] * in.k_stride + kv_head_ * kQuickDim;
-      const float* norms = Floats(p_.norm_at) + (query[i] ? 0 : kQuickDim);
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        weight[i][part] = norms[part * kWarpLanes + lane_];
-      }
-      const auto* turns = reinterpret_cast<const float2*>(shared_ + p_.turn_at) +
-                          (row[i] - first_fresh_) * (kQuickDim / 2);
-#pragma unroll
-      for (int part = 0; part < kParts / 2; ++part) {
-        turn[i][part] = turns[part * kWarpLanes + lane_];
-      }
-    }
-    WaitForInputs();
-    float x[2][kParts];
-#pragma unroll
-    for (int i = 0; i < 2 * kParts; ++i) {
-      x[i / kParts][i % kParts] = __ldcg(source[i / kParts] + i % kParts * kWarpLanes + lane_);
-    }
-    float r[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float sum = 0.0F;
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        sum = ExactFma(x[i][part], x[i][part], sum);
-      }
-      r[i] = sum;
-    }
-#pragma unroll
-    for (int step = kWarpLanes / 2; step > 0; step /= 2) {
-      r[0] += __shfl_xor_sync(0xFFFFFFFFU, r[0], step);
-      r[1] += __shfl_xor_sync(0xFFFFFFFFU, r[1], step);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      r[i] =
-          ExactInverseSqrt(r[i] / static_cast<float>(kQuickDim) + (query[i] ? in.q_eps : in.k_eps));
-      const int task = warp_ + i * kRowsWarps;
-      if (task >= heads_ + 2 * fresh) continue;
-      const int key = index_ - (row_ - row[i]) - split_ * kWindow;
-      const bool placed = direct && key >= 0 && key < kWindow;
-      if (value[i]) {
-        EncodeParts(x[i], FreshValueRow(row[i]));
-        if (placed) {
-          EncodeParts(x[i], Stage(1) + key * ValueRowBytes());
-        }
-        continue;
-      }
-      if ((query[i] ? in.q_norm : in.k_norm) != nullptr) {
-#pragma unroll
-        for (int part = 0; part < kParts; ++part) {
-          const float scaled = x[i][part] * r[i];
-          x[i][part] = scaled * weight[i][part];
-        }
-      }
-#pragma unroll
-      for (int part = 0; part < kParts / 2; ++part) {
-        const float low = x[i][part];
-        const float high = x[i][part + kParts / 2];
-        x[i][part] = low * turn[i][part].x - high * turn[i][part].y;
-        x[i][part + kParts / 2] = high * turn[i][part].x + low * turn[i][part].y;
-      }
-      if (query[i]) {
-#pragma unroll
-        for (int part = 0; part < kParts; ++part) {
-          Query()[task * kQuickDim + part * kWarpLanes + lane_] = x[i][part];
-        }
-      } else {
-        EncodeParts(x[i], FreshKeyRow(row[i]));
-        if (placed) {
-          EncodeParts(x[i], Stage(0) + key * kStageKey);
-        }
-      }
-    }
-    if (direct) {
-      WaitForCopies(p_.stages - 3);
-      ready_ = 2;
-    }
-    __syncthreads();
-  }
+  __device__ void QuickHeads(int fresh);
 
   template <int kParts>
   __device__ void EncodeParts(const float (&x)[kParts], std::byte* row) const {
@@ -556,55 +192,13 @@ class RowsBlock {
   }
 
   // Norm and rope in place, then the rows as the planes will hold them; a warp a head.
-  __device__ void FinishHeads() {
-    const CardAttention& a = p_.attention;
-    const HeadInputs& in = p_.inputs;
-    const float* norms = Floats(p_.norm_at);
-    const auto* turns = reinterpret_cast<const float2*>(shared_ + p_.turn_at);
-    const int fresh = row_ - first_fresh_ + 1;
-#pragma unroll 1
-    for (int task = warp_; task < heads_ + 2 * fresh; task += kRowsWarps) {
-      const int row = first_fresh_ + (task - heads_) % fresh;
-      if (task >= heads_ + fresh) {
-        WarpEncode<kType>(FreshValue(row), a.value_dim, FreshValueRow(row), lane_);
-        continue;
-      }
-      const bool query = task < heads_;
-      float* head = query ? Query() + task * a.key_dim : FreshKey(row);
-      if ((query ? in.q_norm : in.k_norm) != nullptr) {
-        WarpHeadNorm(head, a.key_dim, query ? norms : norms + a.key_dim,
-                     query ? in.q_eps : in.k_eps, lane_);
-      }
-      __syncwarp();
-      WarpRope(head, in.n_rot, turns + (query ? fresh - 1 : row - first_fresh_) * (in.n_rot / 2),
-               lane_);
-      __syncwarp();
-      if (!query) {
-        WarpEncode<kType>(head, a.key_dim, FreshKeyRow(row), lane_);
-      }
-    }
-    __syncthreads();
-  }
+  __device__ void FinishHeads();
 
   // The row to the planes, by the block that has its window and the half of the threads that have
   // no values to add (AddValues).
-  __device__ void WriteRow() const {
-    const int thread = static_cast<int>(threadIdx.x) - kRowsThreads / 2;
-    if (chunk_ != 0 || thread < 0) return;
-    const CardAttention& a = p_.attention;
-    PutRow(a.keys, PlaneBytes<kType>(a.key_dim), FreshKeyRow(row_), thread);
-    PutRow(a.values, ValueRowBytes(), FreshValueRow(row_), thread);
-  }
+  __device__ void WriteRow() const;
 
-  __device__ void PutRow(const CardPlane& plane, int bytes, const std::byte* row,
-                         int thread) const {
-    std::byte* to =
-        plane.base + slot_ * plane.slot_bytes + index_ * plane.row_bytes + kv_head_ * bytes;
-#pragma unroll 1
-    for (int i = thread; i < bytes / 2; i += kRowsThreads / 2) {
-      reinterpret_cast<std::uint16_t*>(to)[i] = reinterpret_cast<const std::uint16_t*>(row)[i];
-    }
-  }
+  __device__ void PutRow(const CardPlane& plane, int bytes, const std::byte* row, int thread) const;
 
   // What a stage holds: bytes [from, from + row_bytes) of a head's part of plane rows [begin, begin
   // + keys), `stride` apart.
@@ -627,63 +221,13 @@ class RowsBlock {
   }
 
   // This pass's rows over their places of a stage. A warp a row.
-  __device__ void Patch(std::byte* stage, const Slice& slice) const {
-    const int fresh = row_ - first_fresh_ + 1;
-    const std::byte* rows =
-        shared_ + (slice.is_keys ? p_.fresh_key_row_at : p_.fresh_value_row_at) + slice.from;
-    const int row_bytes = slice.is_keys ? PlaneBytes<kType>(p_.attention.key_dim) : ValueRowBytes();
-#pragma unroll 1
-    for (int i = warp_; i < fresh; i += kRowsWarps) {
-      const int key = index_ - fresh + 1 + i - slice.begin;
-      if (key < 0 || key >= slice.keys) continue;
-      const auto* source = reinterpret_cast<const std::uint16_t*>(rows + i * row_bytes);
-      auto* to = reinterpret_cast<std::uint16_t*>(stage + key * slice.stride);
-#pragma unroll 4
-      for (int word = lane_; word < slice.row_bytes / 2; word += kWarpLanes) {
-        to[word] = source[word];
-      }
-    }
-  }
+  __device__ void Patch(std::byte* stage, const Slice& slice) const;
 
   // A q8_0 stage to f32 rows.
-  __device__ const std::byte* Decode(const std::byte* stage, const Slice& slice) const {
-    const int blocks = slice.values / kQ8Values;
-    const int stride = slice.is_keys ? kScoreKey : slice.values * 4;
-#pragma unroll 1
-    for (int item = static_cast<int>(threadIdx.x); item < slice.keys * blocks;
-         item += kRowsThreads) {
-      const int key = item / blocks;
-      const int block = item - key * blocks;
-      DecodeQ8(stage + key * slice.stride + block * kQ8Bytes,
-               reinterpret_cast<float*>(shared_ + p_.work_at + key * stride) + block * kQ8Values);
-    }
-    __syncthreads();
-    return shared_ + p_.work_at;
-  }
+  __device__ const std::byte* Decode(const std::byte* stage, const Slice& slice) const;
 
   // Waits for the next stage; the block may read it when this returns.
-  __device__ const std::byte* Arrive(const Slice& slice) {
-    std::byte* stage = Stage(read_stage_);
-    read_stage_ = read_stage_ + 1 == p_.stages ? 0 : read_stage_ + 1;
-    if (ready_ > 0) {
-      --ready_;
-      if (!slice.is_keys) {
-        __syncthreads();  // for the weights
-      }
-    } else {
-      WaitForCopies(p_.stages - 2);
-      if (Fused() && slice.begin + slice.keys > old_keys_) {
-        Patch(stage, slice);
-      }
-      __syncthreads();
-    }
-    Issue();
-    if constexpr (kType == KvType::kQ8_0) {
-      return Decode(stage, slice);
-    } else {
-      return stage;
-    }
-  }
+  __device__ const std::byte* Arrive(const Slice& slice);
 
   // ---- One window.
 
@@ -1013,134 +557,28 @@ class RowsBlock {
   // Counts the block in; its number among the mergers, or -1. The last mergers but one wait for
   // the blocks that still work: those run or can start, since mergers hold at most half of the
   // multiprocessors.
-  __device__ int CountIn(int* mergers) {
-    auto* counter = reinterpret_cast<std::int32_t*>(p_.counters) + 2 * Group();
-    const int blocks = min(p_.splits, windows_);
-    *mergers = min(min(p_.mergers, blocks), heads_);
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      int before = 0;
-      asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;\n"
-                   : "=r"(before)
-                   : "l"(counter)
-                   : "memory");
-      const int merger = before - (blocks - *mergers);
-      int arrived = before + 1;
-      while (merger >= 0 && arrived < blocks) {
-        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];\n"
-                     : "=r"(arrived)
-                     : "l"(counter)
-                     : "memory");
-      }
-      exchange_.merger = merger;
-    }
-    __syncthreads();
-    return exchange_.merger;
-  }
+  __device__ int CountIn(int* mergers);
 
   __device__ int Group() const {
     return (row_ * p_.attention.kv_heads + kv_head_) * p_.chunks + chunk_;
   }
 
   // The last merger to end makes the counters ready for the next launch.
-  __device__ void CountOut(int mergers) const {
-    if (threadIdx.x != 0) return;
-    auto* counter = reinterpret_cast<std::int32_t*>(p_.counters) + 2 * Group();
-    if (mergers == 1 || atomicAdd(counter + 1, 1) == mergers - 1) {
-      counter[0] = 0;
-      counter[1] = 0;
-    }
-  }
+  __device__ void CountOut(int mergers) const;
 
   // Windows pass through the stages, a group at a time; what outputs have so far stays before them.
-  __device__ void Merge() {
-    int mergers = 0;
-    const int merger = CountIn(&mergers);
-    if (merger < 0) return;
-    const int heads = (heads_ - merger + mergers - 1) / mergers;  // merger, merger + mergers, ..
-    const int items = heads * p_.attention.value_dim;
-    auto* so_far = reinterpret_cast<float2*>(shared_);
-    float* values = reinterpret_cast<float*>(so_far + items);
-    const int room = p_.stages * p_.stage_bytes / 4 - 2 * items;
-    const int group = min(kWarpLanes, room / items);
-    float most = -INFINITY;
-#pragma unroll 1
-    for (int begin = 0; begin < windows_; begin += group) {
-      const int count = min(group, windows_ - begin);
-      CopyWindows(values, begin, count, heads, merger, mergers);
-      MergeFactors(begin, count, merger, mergers, heads, &most);
-      WaitForCopies<0>();
-      __syncthreads();
-#pragma unroll 1
-      for (int item = static_cast<int>(threadIdx.x); item < items; item += kRowsThreads) {
-        MergeItem(values, so_far, item, begin, count, merger, mergers);
-      }
-      __syncthreads();
-    }
-    CountOut(mergers);
-  }
+  __device__ void Merge();
 
   // [heads][count][value_dim]
   __device__ void CopyWindows(float* to, int begin, int count, int heads, int merger,
-                              int mergers) const {
-    const int values = count * p_.attention.value_dim;
-#pragma unroll 1
-    for (int head = 0; head < heads; ++head) {
-      const float* from = p_.window_values +
-                          (WindowPlace(merger + head * mergers) + begin) * p_.attention.value_dim;
-#pragma unroll 4
-      for (int i = 4 * static_cast<int>(threadIdx.x); i < values; i += 4 * kRowsThreads) {
-        CopyAsync16(to + head * values + i, from + i);
-      }
-    }
-    CommitCopies();
-  }
+                              int mergers) const;
 
   // Factors of the windows of each head of this merger: (a, b, l).
   __device__ void MergeFactors(int begin, int count, int merger, int mergers, int heads,
-                               float* most) {
-    if (warp_ >= heads) return;
-    const float2* sums = p_.window_sums + WindowPlace(merger + warp_ * mergers) + begin;
-    const float2 own = lane_ < count ? __ldcg(sums + lane_) : float2{-INFINITY, 0.0F};
-    float larger = own.x;
-#pragma unroll
-    for (int step = 1; step < kWarpLanes; step *= 2) {
-      const float below = __shfl_up_sync(0xFFFFFFFFU, larger, step);
-      larger = lane_ >= step && below > larger ? below : larger;
-    }
-    larger = *most > larger ? *most : larger;
-    const float above = __shfl_up_sync(0xFFFFFFFFU, larger, 1);
-    const float before = lane_ == 0 ? *most : above;
-    *most = __shfl_sync(0xFFFFFFFFU, larger, kWarpLanes - 1);
-    exchange_.merge[warp_][lane_] = {ExactExp(before - larger), ExactExp(own.x - larger), own.y,
-                                     0.0F};
-  }
+                               float* most);
 
   __device__ void MergeItem(const float* values, float2* so_far, int item, int begin, int count,
-                            int merger, int mergers) const {
-    const int dim = p_.attention.value_dim;
-    const int head = item / dim;
-    const float* value = values + head * (count - 1) * dim + item;
-    const float4* factors = exchange_.merge[head];
-    float total = value[0];
-    float sum = factors[0].z;
-    if (begin > 0) {
-      const float2 before = so_far[item];
-      total = before.x * factors[0].x + total * factors[0].y;
-      sum = before.y * factors[0].x + sum * factors[0].y;
-    }
-#pragma unroll 8
-    for (int window = 1; window < count; ++window) {
-      const float4 factor = factors[window];
-      total = total * factor.x + value[window * dim] * factor.y;
-      sum = sum * factor.x + factor.z * factor.y;
-    }
-    if (begin + count < windows_) {
-      so_far[item] = {total, sum};
-    } else {
-      Out(merger + head * mergers)[item - head * dim] = total / sum;
-    }
-  }
+                            int merger, int mergers) const;
 
   const RowsPlan& p_;
   std::byte* shared_;
