@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "kernels-common/cuda/launch.cuh"
+#include "kernels-common/linear/cuda/one_row_linear.cuh"
 #include "kernels-common/linear/cuda/rows_params.cuh"
 #include "kernels-common/linear/cuda/tile_ring.cuh"
 #include "kernels-common/quant/cuda/card_types.cuh"
@@ -241,6 +242,9 @@ cudaError_t StartIntegers(const Launch& launch, RowsParams& p, std::int64_t tile
 // A launch for the matrices of one activation group, or one for each part of the rows.
 template <int kGroup>
 cudaError_t RowsIntegers(const Launch& launch, RowsParams& p) {
+  if constexpr (kGroup == 256) {
+    if (OneRowFits(p)) return StartOneRow(launch, p);
+  }
   std::int64_t tiles = 0;
   bool common = true;
   p.tile_stride = 0;
@@ -323,6 +327,7 @@ cudaError_t PrepareRowsLinear() {
   if (status == cudaSuccess) status = AllowSet<Types256, false>();
   if (status == cudaSuccess) status = AllowSet<Types32, false>();
   if (status == cudaSuccess) status = PrepareRowsFloat();
+  if (status == cudaSuccess) status = PrepareOneRow();
   return status;
 }
 

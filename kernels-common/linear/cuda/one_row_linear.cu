@@ -1,0 +1,205 @@
+#include "kernels-common/linear/cuda/one_row_linear.cuh"
+
+#include <climits>
+
+#include "kernels-common/cuda/async_copy.cuh"
+#include "kernels-common/linear/cuda/one_row.cuh"
+#include "kernels-common/quant/cuda/card_types.cuh"
+
+namespace bloomery::kernels::cuda {
+namespace {
+
+constexpr int kChunkQ4K = 144;  // of 16 bytes, in a tile
+constexpr int kChunkQ6K = 210;
+// A warp's shared memory: a tile, 256 codes, their sums of 16 cut in two.
+constexpr int kTileRoom = kChunkQ6K * 16;
+constexpr int kWarpBytes = kTileRoom + 256 + 32;
+
+struct OneRowJob {
+  const std::byte* data;
+  const float* scale;
+  const float* bias;
+  const float* residual;
+  float* y;
+  std::int32_t q6k;
+  std::int32_t n;
+  std::int32_t first_tile;  // INT_MAX: no such job
+};
+
+struct OneRowParams {
+  const float* x;
+  const float* norm_weight;
+  const std::int32_t* live;
+  float eps;
+  std::int32_t tiles;
+  OneRowJob jobs[kRowsMatricesMax];
+};
+
+__device__ __forceinline__ int JobOf(const OneRowParams& p, int tile) {
+  int job = 0;
+#pragma unroll
+  for (int i = 1; i < kRowsMatricesMax; ++i) job += tile >= p.jobs[i].first_tile ? 1 : 0;
+  return job;
+}
+
+__device__ __forceinline__ void LoadEight(const float* from, float (&v)[8]) {
+  const float4 a = __ldcg(reinterpret_cast<const float4*>(from));
+  const float4 b = __ldcg(reinterpret_cast<const float4*>(from) + 1);
+  v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+  v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+
+// kGroups groups of 256 in a row; a block makes kSlots row tiles.
+template <int kGroups, int kSlots, bool kNorm>
+__global__ void __launch_bounds__(32 * kGroups * kSlots, kSlots > 1 ? 2 : 3)
+    OneRowKernel(const __grid_constant__ OneRowParams p) {
+  constexpr int kWarps = kGroups * kSlots;
+  extern __shared__ __align__(16) std::byte shared[];
+  AllowNext();
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int group = warp % kGroups;
+  const int tile = static_cast<int>(blockIdx.x) * kSlots + warp / kGroups;
+  const OneRowJob& job = p.jobs[JobOf(p, tile)];
+  const bool q6k = job.q6k != 0;
+  std::byte* mine = shared + warp * kWarpBytes;
+  if (tile < p.tiles) {
+    const int chunks = q6k ? kChunkQ6K : kChunkQ4K;
+    const auto index = static_cast<unsigned>((tile - job.first_tile) * kGroups + group);
+    const std::byte* from = job.data + static_cast<std::size_t>(index) * chunks * 16 + lane * 16;
+#pragma unroll
+    for (int i = 0; i < (kChunkQ6K + 31) / 32; ++i) {
+      if (lane + 32 * i < chunks) CopyAsync<16>(mine + (lane + 32 * i) * 16, from + 512 * i);
+    }
+  }
+  CommitCopies();
+  float* values = reinterpret_cast<float*>(shared + kWarps * kWarpBytes);
+  float* partial = values + (kNorm ? 256 * kGroups : 0);
+  float* factor_at = partial + 16 * kWarps;
+  const int first = 256 * group + 8 * lane;
+  float weights[8];
+  if constexpr (kNorm) LoadEight(p.norm_weight + first, weights);
+  // What a thread that stores an output adds to it.
+  const int out_tile = static_cast<int>(blockIdx.x) * kSlots + static_cast<int>(threadIdx.x) / 16;
+  const OneRowJob& out = p.jobs[JobOf(p, out_tile)];
+  const int n = 16 * (out_tile - out.first_tile) + static_cast<int>(threadIdx.x) % 16;
+  const bool stores = threadIdx.x < 16 * kSlots && out_tile < p.tiles && n < out.n;
+
+  WaitForInputs();
+  float v[8];
+  LoadEight(p.x + first, v);
+  float residual = 0.0F;
+  if (stores && out.residual != nullptr) residual = __ldcg(out.residual + n);
+  const bool lives = p.live == nullptr || __ldcg(p.live) > 0;
+  if constexpr (kNorm) {
+    if (warp < kGroups) {
+      auto* at = reinterpret_cast<float4*>(values + first);
+      at[0] = make_float4(v[0], v[1], v[2], v[3]);
+      at[1] = make_float4(v[4], v[5], v[6], v[7]);
+    }
+    __syncthreads();
+    if (warp == 0) {
+      const float factor = NormFactor(values, 256 * kGroups, p.eps);
+      if (lane == 0) *factor_at = factor;
+    }
+    __syncthreads();
+    const float factor = *factor_at;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = v[i] * factor * weights[i];
+  }
+  const LaneCodes codes = QuantiseLane<256>(v);
+  std::byte* own = mine + kTileRoom;
+  reinterpret_cast<uint2*>(own)[lane] = make_uint2(codes.words[0], codes.words[1]);
+  if (lane % 2 == 0) {
+    const int high = (codes.sum + 8) >> 4;
+    own[256 + lane / 2] = static_cast<std::byte>(high & 255);
+    own[272 + lane / 2] = static_cast<std::byte>((codes.sum - 16 * high) & 255);
+  }
+  WaitForCopies<0>();
+  __syncwarp();
+  const float u = q6k ? OneRowValue<kQ6K>(mine, own, own + 256, own + 272)
+                      : OneRowValue<kQ4K>(mine, own, own + 256, own + 272);
+  if (lane % 4 < 2) {
+    partial[warp * 16 + lane / 4 + 8 * (lane % 4)] = __fmaf_rn(codes.scale, u, 0.0F);
+  }
+  __syncthreads();
+  if (!stores || !lives) return;
+  const float* t = partial + static_cast<int>(threadIdx.x) / 16 * kGroups * 16 +
+                   static_cast<int>(threadIdx.x) % 16;
+  float y = 0.0F;
+#pragma unroll
+  for (int i = 0; i < kGroups; ++i) y += t[16 * i];
+  if (out.scale != nullptr) y *= *out.scale;
+  if (out.bias != nullptr) y += out.bias[n];
+  if (out.residual != nullptr) y = residual + y;
+  out.y[n] = y;
+}
+
+template <int kGroups, int kSlots, bool kNorm>
+constexpr std::size_t SharedBytes() {
+  constexpr int kWarps = kGroups * kSlots;
+  return kWarps * kWarpBytes + sizeof(float) * ((kNorm ? 256 * kGroups : 0) + 16 * kWarps + 4);
+}
+
+template <int kGroups, int kSlots, bool kNorm>
+cudaError_t StartShape(const Launch& launch, const OneRowParams& p) {
+  const auto blocks = static_cast<unsigned>((p.tiles + kSlots - 1) / kSlots);
+  return Start(launch, dim3(blocks), dim3(32 * kGroups * kSlots),
+               SharedBytes<kGroups, kSlots, kNorm>(), OneRowKernel<kGroups, kSlots, kNorm>, p);
+}
+
+template <int kGroups, int kSlots>
+cudaError_t Allow() {
+  const cudaError_t status =
+      AllowShared(OneRowKernel<kGroups, kSlots, true>, SharedBytes<kGroups, kSlots, true>());
+  return status == cudaSuccess ? AllowShared(OneRowKernel<kGroups, kSlots, false>,
+                                             SharedBytes<kGroups, kSlots, false>())
+                               : status;
+}
+
+// Row tiles up to which a block for every few of them is what the card takes at a time.
+constexpr std::int32_t kTilesMax = 1024;
+
+std::int32_t Tiles(const RowsParams& p) {
+  std::int32_t tiles = 0;
+  for (std::int32_t i = 0; i < p.count; ++i) tiles += (p.matrices[i].n + 15) / 16;
+  return tiles;
+}
+
+}  // namespace
+
+bool OneRowFits(const RowsParams& p) {
+  bool fits = p.rows == 1 && p.row_map == nullptr && p.normed.data == nullptr &&
+              p.normed_f32 == nullptr && (p.k == 2048 || p.k == 4096) && Tiles(p) <= kTilesMax;
+  for (std::int32_t i = 0; i < p.count; ++i) {
+    fits = fits && (p.matrices[i].type == kQ4K || p.matrices[i].type == kQ6K);
+  }
+  return fits;
+}
+
+cudaError_t PrepareOneRow() {
+  const cudaError_t status = Allow<8, 3>();
+  return status == cudaSuccess ? Allow<16, 1>() : status;
+}
+
+cudaError_t StartOneRow(const Launch& launch, const RowsParams& from) {
+  OneRowParams p = {};
+  p.x = from.x;
+  p.norm_weight = from.norm_weight;
+  p.live = from.live;
+  p.eps = from.eps;
+  for (std::int32_t i = 0; i < kRowsMatricesMax; ++i) {
+    OneRowJob& job = p.jobs[i];
+    job.first_tile = INT_MAX;
+    if (i >= from.count) continue;
+    const RowsMatrix& m = from.matrices[i];
+    job = {m.data, m.scale, m.bias, m.residual, m.y, m.type == kQ6K ? 1 : 0, m.n, p.tiles};
+    p.tiles += (m.n + 15) / 16;
+  }
+  const bool norm = p.norm_weight != nullptr;
+  if (from.k == 2048)
+    return norm ? StartShape<8, 3, true>(launch, p) : StartShape<8, 3, false>(launch, p);
+  return norm ? StartShape<16, 1, true>(launch, p) : StartShape<16, 1, false>(launch, p);
+}
+
+}  // namespace bloomery::kernels::cuda
