@@ -59,11 +59,22 @@ void CardLowering::Append(const graph::Node& node) {
   });
 }
 
-void CardLowering::Attention(const graph::Node& node) {
-  const AttentionFusion* fusion = fusions_->attention(node_);
+cuda::CardAttention CardLowering::AttentionPlan::Bind(const CardBinder& binder) const {
+  cuda::CardAttention bound = args;
+  bound.rows = binder.PassRows();
+  bound.out = binder.Floats(out);
+  bound.keys = binder.Plane(k);
+  bound.values = binder.Plane(v);
+  return bound;
+}
+
+CardLowering::AttentionPlan CardLowering::PlanAttention(const graph::Node& node) {
   const graph::Shape& shape = ShapeOf(node.inputs[0]);
-  const BufferId out = Make(node.outputs[0]);
-  cuda::CardAttention args;
+  AttentionPlan plan;
+  plan.out = Make(node.outputs[0]);
+  plan.k = node.planes[0].plane;
+  plan.v = node.planes[1].plane;
+  cuda::CardAttention& args = plan.args;
   args.heads = static_cast<int32_t>(shape.ne[1]);
   args.kv_heads = static_cast<int32_t>(node.attrs.I64("kv_heads"));
   args.key_dim = static_cast<int32_t>(shape.ne[0]);
@@ -74,9 +85,8 @@ void CardLowering::Attention(const graph::Node& node) {
   // For sizes: the planes' types and capacity, without their memory.
   cuda::CardAttention sizes = args;
   sizes.rows.rows = out_.rows;
-  const uint32_t k = node.planes[0].plane;
-  const uint32_t v = node.planes[1].plane;
-  for (const auto& [plane, view] : {std::pair{k, &sizes.keys}, std::pair{v, &sizes.values}}) {
+  for (const auto& [plane, view] :
+       {std::pair{plan.k, &sizes.keys}, std::pair{plan.v, &sizes.values}}) {
     const plugin::Plane& described = description_.planes[plane];
     view->type = ops::KvTypeOf(described.type);
     view->width = described.width;
@@ -89,69 +99,82 @@ void CardLowering::Attention(const graph::Node& node) {
   }
   out_.workspace_bytes =
       std::max<uint64_t>(out_.workspace_bytes, cuda::RowsAttentionWorkspaceBytes(sizes));
-  const auto bind = [=](const CardBinder& b) {
-    cuda::CardAttention bound = args;
-    bound.rows = b.PassRows();
-    bound.out = b.Floats(out);
-    bound.keys = b.Plane(k);
-    bound.values = b.Plane(v);
-    return bound;
-  };
+  return plan;
+}
+
+void CardLowering::Attention(const graph::Node& node) {
+  const AttentionFusion* fusion = fusions_->attention(node_);
+  const AttentionPlan plan = PlanAttention(node);
   if (!few_rows()) NoteBand(node.op->name);
-  if (fusion == nullptr) {
-    const BufferId q = Of(node.inputs[0]);
-    Emit({q, out}, [=, few = few_rows()](const CardBinder& b) {
-      cuda::CardAttention bound = bind(b);
-      bound.q = b.Floats(q);
-      return [bound, few, workspace = b.workspace()](const cuda::Launch& launch) {
-        return few ? cuda::RowsAttention(launch, bound, workspace)
-                   : cuda::PromptAttention(launch, bound);
-      };
-    });
+  if (fusion != nullptr) {
+    FusedAttention(plan, *fusion);
     return;
   }
-  const BufferId q = Of(fusion->q);
-  const BufferId k_values = Of(fusion->k);
-  const BufferId v_values = Of(fusion->v);
+  const BufferId q = Of(node.inputs[0]);
+  Emit({q, plan.out}, [=, few = few_rows()](const CardBinder& b) {
+    cuda::CardAttention bound = plan.Bind(b);
+    bound.q = b.Floats(q);
+    return [bound, few, workspace = b.workspace()](const cuda::Launch& launch) {
+      return few ? cuda::RowsAttention(launch, bound, workspace)
+                 : cuda::PromptAttention(launch, bound);
+    };
+  });
+}
+
+CardLowering::HeadInputsMaker CardLowering::HeadInputsOf(const AttentionFusion& fusion,
+                                                         const cuda::CardAttention& args) {
+  const BufferId k_values = Of(fusion.k);
+  const BufferId v_values = Of(fusion.v);
   RopePlan rope;
-  if (fusion->rope >= 0) {
-    const graph::Attrs& attrs = NodeAt(fusion->rope).attrs;
+  if (fusion.rope >= 0) {
+    const graph::Attrs& attrs = NodeAt(fusion.rope).attrs;
     rope.n_rot = static_cast<int32_t>(attrs.I64("dims", args.key_dim));
     rope.frequencies =
         Frequencies(attrs.F64("base"), attrs.F64("scale", 1.0), static_cast<size_t>(rope.n_rot));
   }
-  const auto norm_of = [&](graph::NodeId id) {
-    return id < 0 ? std::pair{int64_t{-1}, 0.0F}
-                  : std::pair{int64_t{NodeAt(id).weights[0]},
-                              static_cast<float>(NodeAt(id).attrs.F64("eps"))};
+  struct Norm {
+    int64_t weight = -1;  // -1: none
+    float eps = 0;
   };
-  const auto [q_norm, q_eps] = norm_of(fusion->q_norm);
-  const auto [k_norm, k_eps] = norm_of(fusion->k_norm);
-  const auto bind_inputs = [=, q_norm = q_norm, q_eps = q_eps, k_norm = k_norm,
-                            k_eps = k_eps](const CardBinder& b) {
+  const auto norm_of = [&](graph::NodeId id) {
+    if (id < 0) return Norm{};
+    return Norm{int64_t{NodeAt(id).weights[0]}, static_cast<float>(NodeAt(id).attrs.F64("eps"))};
+  };
+  const Norm q_norm = norm_of(fusion.q_norm);
+  const Norm k_norm = norm_of(fusion.k_norm);
+  return [=](const CardBinder& b) {
     cuda::HeadInputs inputs;
     inputs.k = b.Floats(k_values);
     inputs.k_stride = static_cast<size_t>(args.kv_heads) * static_cast<size_t>(args.key_dim);
     inputs.v = b.Floats(v_values);
     inputs.v_stride = static_cast<size_t>(args.kv_heads) * static_cast<size_t>(args.value_dim);
-    if (q_norm >= 0) inputs.q_norm = b.WeightFloats(static_cast<uint32_t>(q_norm));
-    if (k_norm >= 0) inputs.k_norm = b.WeightFloats(static_cast<uint32_t>(k_norm));
-    inputs.q_eps = q_eps;
-    inputs.k_eps = k_eps;
+    if (q_norm.weight >= 0) inputs.q_norm = b.WeightFloats(static_cast<uint32_t>(q_norm.weight));
+    if (k_norm.weight >= 0) inputs.k_norm = b.WeightFloats(static_cast<uint32_t>(k_norm.weight));
+    inputs.q_eps = q_norm.eps;
+    inputs.k_eps = k_norm.eps;
     inputs.n_rot = rope.n_rot;
     if (rope.n_rot > 0) {
       inputs.frequencies = reinterpret_cast<const double*>(b.Constant(rope.frequencies));
     }
     return inputs;
   };
+}
+
+// Norms and rope of the heads and the appends: before attention in its own launch for few rows, by
+// a launch in front of it for prompts.
+void CardLowering::FusedAttention(const AttentionPlan& plan, const AttentionFusion& fusion) {
+  const cuda::CardAttention& args = plan.args;
+  const BufferId q = Of(fusion.q);
+  const BufferId k_values = Of(fusion.k);
+  const BufferId v_values = Of(fusion.v);
+  const HeadInputsMaker inputs_of = HeadInputsOf(fusion, args);
   if (few_rows()) {
-    Emit({q, k_values, v_values, out}, [=](const CardBinder& b) {
-      cuda::CardAttention bound = bind(b);
+    Emit({q, k_values, v_values, plan.out}, [=](const CardBinder& b) {
+      cuda::CardAttention bound = plan.Bind(b);
       bound.q = b.Floats(q);
-      return
-          [bound, inputs = bind_inputs(b), workspace = b.workspace()](const cuda::Launch& launch) {
-            return cuda::HeadAttentionRows(launch, bound, inputs, workspace);
-          };
+      return [bound, inputs = inputs_of(b), workspace = b.workspace()](const cuda::Launch& launch) {
+        return cuda::HeadAttentionRows(launch, bound, inputs, workspace);
+      };
     });
     return;
   }
@@ -160,22 +183,22 @@ void CardLowering::Attention(const graph::Node& node) {
   Emit({q, k_values, v_values, turned}, [=](const CardBinder& b) {
     cuda::HeadAppendArgs append;
     append.rows = b.PassRows();
-    append.inputs = bind_inputs(b);
+    append.inputs = inputs_of(b);
     append.q = b.Floats(q);
-    append.q_stride = args.q_stride;
+    append.q_stride = plan.args.q_stride;
     append.q_out = b.Floats(turned);
-    append.q_out_stride = args.q_stride;
-    append.heads = args.heads;
-    append.kv_heads = args.kv_heads;
-    append.key_dim = args.key_dim;
-    append.value_dim = args.value_dim;
-    append.keys = b.Plane(k);
-    append.values = b.Plane(v);
+    append.q_out_stride = plan.args.q_stride;
+    append.heads = plan.args.heads;
+    append.kv_heads = plan.args.kv_heads;
+    append.key_dim = plan.args.key_dim;
+    append.value_dim = plan.args.value_dim;
+    append.keys = b.Plane(plan.k);
+    append.values = b.Plane(plan.v);
     return
         [append](const cuda::Launch& launch) { return cuda::HeadNormRopeAppend(launch, append); };
   });
-  Emit({turned, out}, [=](const CardBinder& b) {
-    cuda::CardAttention bound = bind(b);
+  Emit({turned, plan.out}, [=](const CardBinder& b) {
+    cuda::CardAttention bound = plan.Bind(b);
     bound.q = b.Floats(turned);
     return [bound](const cuda::Launch& launch) { return cuda::PromptAttention(launch, bound); };
   });

@@ -3,6 +3,8 @@
 // card_lower_moe.cc, attention in card_lower_attention.cc).
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -11,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels-common/attention/cuda/card_attention.h"
 #include "kernels-common/quant/quant.h"
 #include "runtime/exec/cuda/card_fusions.h"
 #include "runtime/exec/cuda/card_lower.h"
@@ -51,6 +54,16 @@ class CardLowering {
     BufferId residual = -1;  // or -1
   };
 
+  // What every launch of one attention takes; Bind adds the pointers but q.
+  struct AttentionPlan {
+    kernels::cuda::CardAttention args;
+    BufferId out = -1;
+    uint32_t k = 0;  // planes
+    uint32_t v = 0;
+    kernels::cuda::CardAttention Bind(const CardBinder& binder) const;
+  };
+  using HeadInputsMaker = std::function<kernels::cuda::HeadInputs(const CardBinder&)>;
+
   void LowerNode(graph::NodeId id);
   void Embed(const graph::Node& node);
   void RmsNorm(const graph::Node& node);
@@ -61,6 +74,10 @@ class CardLowering {
   void Rope(const graph::Node& node);
   void Append(const graph::Node& node);
   void Attention(const graph::Node& node);
+  AttentionPlan PlanAttention(const graph::Node& node);
+  HeadInputsMaker HeadInputsOf(const AttentionFusion& fusion,
+                               const kernels::cuda::CardAttention& args);
+  void FusedAttention(const AttentionPlan& plan, const AttentionFusion& fusion);
   void Router(const graph::Node& node);
   void RoutedExperts(const graph::Node& node);
   void SelectRows(const graph::Node& node);

@@ -22,7 +22,8 @@ uint64_t CardPlanes::Bytes(const memory::PlaneSpec& plane, int32_t slots, int32_
                     "plane '" + plane.name + "'");
 }
 
-CardPlanes::CardPlanes(std::vector<memory::PlaneSpec> planes, int32_t slots, int32_t slot_rows)
+CardPlanes::CardPlanes(const std::vector<memory::PlaneSpec>& planes, int32_t slots,
+                       int32_t slot_rows)
     : lengths_(static_cast<size_t>(slots), 0) {
   uint64_t bytes = 0;
   for (const memory::PlaneSpec& plane : planes) {

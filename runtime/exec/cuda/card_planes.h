@@ -16,7 +16,7 @@ class CardPlanes {
   // Bytes of one plane for all slots; throws as memory::PlaneRowBytes does.
   static uint64_t Bytes(const memory::PlaneSpec& plane, int32_t slots, int32_t slot_rows);
 
-  CardPlanes(std::vector<memory::PlaneSpec> planes, int32_t slots, int32_t slot_rows);
+  CardPlanes(const std::vector<memory::PlaneSpec>& planes, int32_t slots, int32_t slot_rows);
 
   // Final for the life of this object.
   const kernels::cuda::CardPlane& View(size_t plane) const { return views_[plane]; }

@@ -35,7 +35,7 @@ std::byte* CardBinder::Bytes(BufferId buffer) const {
   }
 }
 
-CardProgram::CardProgram(CardLoweredGraph lowered, const CardMemory& memory)
+CardProgram::CardProgram(const CardLoweredGraph& lowered, const CardMemory& memory)
     : rows_(lowered.rows), best_logits_(lowered.best_logits), inputs_(memory.rows) {
   const CardBinder binder(memory, lowered.buffers);
   for (const CardLoweredGraph::Pending& pending : lowered.launches) {

@@ -135,7 +135,7 @@ struct CardStep {
 
 class CardProgram {
  public:
-  CardProgram(CardLoweredGraph lowered, const CardMemory& memory);
+  CardProgram(const CardLoweredGraph& lowered, const CardMemory& memory);
 
   struct Exported {
     std::string name;

@@ -101,7 +101,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   for (const std::string& weight : layout.decoded()) {
     LOG(WARNING) << "no kernels of the card for its own format: " << weight;
   }
-  std::vector<CardLoweredGraph> lowered = LowerAll(source, options, layout);
+  const std::vector<CardLoweredGraph> lowered = LowerAll(source, options, layout);
   for (const CardLoweredGraph& each : lowered) {
     inexact_.insert(each.inexact.begin(), each.inexact.end());
   }
@@ -125,7 +125,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   for (int32_t row = 0; row < HostLogitRows(); ++row) {
     host_logits_[static_cast<size_t>(row)] = PinnedBuffer(LogitRowBytes(), "a row of logits");
   }
-  MakePrograms(std::move(lowered), sizes);
+  MakePrograms(lowered, sizes);
   fetched_.resize(static_cast<size_t>(limits_.logit_rows_max));
   observed_.resize(options.observe.size() + 1);
   best_.reserve(static_cast<size_t>(cuda::kTopLogits));
@@ -148,13 +148,13 @@ std::vector<CardLoweredGraph> CardSeat::LowerAll(const SeatSource& source,
   return lowered;
 }
 
-void CardSeat::MakePrograms(std::vector<CardLoweredGraph> lowered, const Sizes& sizes) {
+void CardSeat::MakePrograms(std::span<const CardLoweredGraph> lowered, const Sizes& sizes) {
   CheckCuda(cudaMemsetAsync(small_.data(), 0, small_.size(), stream_.get()), "clearing workspace");
 
   std::byte* constants = small_.data() + sizes.workspace;
   std::byte* words = constants + sizes.constants;
   ready_.reserve(lowered.size());
-  for (CardLoweredGraph& each : lowered) {
+  for (const CardLoweredGraph& each : lowered) {
     if (!each.constants.empty()) {
       CheckCuda(cudaMemcpyAsync(constants, each.constants.data(), each.constants.size(),
                                 cudaMemcpyHostToDevice, stream_.get()),
@@ -171,8 +171,10 @@ void CardSeat::MakePrograms(std::vector<CardLoweredGraph> lowered, const Sizes& 
                                         .rows = each.rows,
                                         .top_rows = std::min(each.rows, limits_.slots)}};
     constants += Aligned(each.constants.size());
-    CardProgram program(std::move(each), memory);
+    CardProgram program(each, memory);
     CardGraph graph = Capture(program);
+    // What a first launch would take of the card's memory is taken now.
+    CheckCardMemory(cudaGraphUpload(graph.get(), stream_.get()), "making a graph of a pass");
     ready_.push_back({std::move(program), std::move(graph)});
   }
 }
@@ -257,8 +259,15 @@ void CardSeat::EnqueueOut(const CardProgram& program) const {
 void CardSeat::Enqueue(const CardProgram& program) const {
   EnqueueIn(program);
   for (const CardStep& step : program.steps()) {
-    CheckCuda(step.launch(launch_),
-              "operator " + std::string(step.op) + ", layer " + std::to_string(step.layer));
+    const std::string where =
+        "operator " + std::string(step.op) + ", layer " + std::to_string(step.layer);
+    const cudaError_t status = step.launch(launch_);
+    if (status == cudaErrorInvalidValue) {
+      throw Error(ErrorKind::kUnsupported,
+                  where + ": the card's kernel does not take a shape like this one, of " +
+                      std::to_string(program.rows()) + " rows; run with --device none");
+    }
+    CheckCuda(status, where);
   }
   EnqueueOut(program);
 }
@@ -434,7 +443,10 @@ void CardSeat::CopySlot(int32_t from, int32_t to, int32_t length) {
 
 std::function<double()> CardSeat::MemoryReadMeter() {
   constexpr uint64_t kBytes = uint64_t{2} << 30;  // far beyond any cache of a card
-  auto buffer = std::make_shared<CardBuffer>(kBytes, "measuring how fast it reads");
+  CardInfo now = card_;
+  OpenCard(&now);
+  auto buffer = std::make_shared<CardBuffer>(std::min(kBytes, now.free_bytes.value_or(0) / 2),
+                                             "measuring how fast it reads");
   auto begin = std::make_shared<CardEvent>(true);
   auto end = std::make_shared<CardEvent>(true);
   return [this, buffer, begin, end] {

@@ -72,7 +72,7 @@ class CardSeat : public Seat {
   std::vector<CardLoweredGraph> LowerAll(const SeatSource& source, const SeatOptions& options,
                                          const CardWeightLayout& layout) const;
   // Once all memory is there: binds, captures and keeps a program for every row bucket.
-  void MakePrograms(std::vector<CardLoweredGraph> lowered, const Sizes& sizes);
+  void MakePrograms(std::span<const CardLoweredGraph> lowered, const Sizes& sizes);
   CardGraph Capture(const CardProgram& program) const;
   void Enqueue(const CardProgram& program) const;
   void EnqueueIn(const CardProgram& program) const;

@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 
 #include "runtime/base/error.h"
 #include "tests/oracle/seat_fixture.h"
@@ -37,7 +38,7 @@ std::string FirstDifference(const Rows& got, const Rows& expected) {
   if (got.size() != expected.size()) return "other row counts";
   for (size_t row = 0; row < got.size(); ++row) {
     for (size_t i = 0; i < got[row].size(); ++i) {
-      if (std::memcmp(&got[row][i], &expected[row][i], sizeof(float)) != 0) {
+      if (std::bit_cast<uint32_t>(got[row][i]) != std::bit_cast<uint32_t>(expected[row][i])) {
         return "row " + std::to_string(row) + " value " + std::to_string(i) + ": got " +
                std::to_string(got[row][i]) + ", expected " + std::to_string(expected[row][i]);
       }
