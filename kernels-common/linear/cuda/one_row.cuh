@@ -47,6 +47,85 @@ __device__ __forceinline__ int SumOfSums(const std::uint32_t (&bytes)[2], const 
   return (q & 1) != 0 ? c[2] : c[0];
 }
 
+// Q4_K's end: what the two accumulators and the row entries make of u; `sum_of_sums` gives the sum
+// over mins.
+template <class SumsOf>
+__device__ __forceinline__ float ScaleQ4K(const SixBitRows& rows, int q, const int (&nibbles)[4],
+                                          const int (&bytes)[4], const SumsOf& sum_of_sums) {
+  // Scales of the lane's sub-blocks 2q and 2q + 1.
+  int sum[2];
+  std::uint32_t mins[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::uint32_t(&w)[4] = rows.rows.w[half];
+    const std::uint32_t four =
+        (q & 2) == 0 ? w[1] & 0x3F3F3F3FU : (w[3] & 0x0F0F0F0FU) | ((w[1] >> 2) & 0x30303030U);
+    const std::uint32_t two = (q & 1) == 0 ? four : four >> 16;
+    sum[half] =
+        static_cast<int>(two & 255U) * (nibbles[2 * half] + bytes[2 * half]) +
+        static_cast<int>((two >> 8) & 255U) * ((nibbles[2 * half + 1] + bytes[2 * half + 1]) >> 4);
+    mins[half] = rows.Mins(half, q);
+  }
+  const int products = SumOfQuad(sum[0], sum[1]);
+  const int sums = sum_of_sums(mins);
+  const std::uint32_t d = (q & 1) == 0 ? rows.rows.w[0][0] : rows.rows.w[1][0];
+  return __fmaf_rn(HalfBits(d), __int2float_rn(products),
+                   -HalfBits(d >> 16) * __int2float_rn(sums));
+}
+
+// Q6_K's steps of eight sub-blocks. For each four, c = 0..3: low nibbles and bytes of c = 0, 1 and
+// of 2, 3; the bytes of four bit pairs up to pair c (column c, minus column c + 1).
+struct OneRowSteps {
+  int column;
+  std::uint32_t low;
+  std::uint32_t byte;
+  std::uint32_t level[4];
+  __device__ __forceinline__ OneRowSteps(std::uint32_t plus, int of_column) : column(of_column) {
+    const std::uint32_t minus = NegateBytes(plus);
+    const int c = column % 4;
+    low = (c & 1) == 0 ? plus : minus;
+    byte = (c & 1) == 0 ? 0U : plus;
+    level[0] = c == 0 ? plus : c == 1 ? minus : 0U;
+    level[1] = c == 1 ? plus : c == 2 ? minus : 0U;
+    level[2] = c == 2 ? plus : c == 3 ? minus : 0U;
+    level[3] = c == 3 ? plus : 0U;
+  }
+  __device__ __forceinline__ void Multiply(int four, const std::uint32_t (&w)[4],
+                                           const std::uint32_t (&p)[2], int (&nibbles)[4],
+                                           int (&pairs)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::uint32_t bytes[2] = {w[2 * i], w[2 * i + 1]};
+      const std::uint32_t low_nibbles[2] = {bytes[0] & 0x0F0F0F0FU, bytes[1] & 0x0F0F0F0FU};
+      const bool step = column / 2 == 2 * four + i;
+      MmaUnsigned16(nibbles, low_nibbles, step ? low : 0U);
+      MmaUnsigned16(nibbles, bytes, step ? byte : 0U);
+    }
+    const bool mine = column / 4 == four;
+    const std::uint32_t three[2] = {p[0] & 0x3F3F3F3FU, p[1] & 0x3F3F3F3FU};
+    const std::uint32_t two[2] = {p[0] & 0x0F0F0F0FU, p[1] & 0x0F0F0F0FU};
+    const std::uint32_t one[2] = {p[0] & 0x03030303U, p[1] & 0x03030303U};
+    MmaUnsigned16(pairs, one, mine ? level[0] : 0U);
+    MmaUnsigned16(pairs, two, mine ? level[1] : 0U);
+    MmaUnsigned16(pairs, three, mine ? level[2] : 0U);
+    MmaUnsigned16(pairs, p, mine ? level[3] : 0U);
+  }
+};
+
+// The lane's sub-blocks 2q and 2q + 1 of a set for one of its rows, by two int8 scales: bit pairs
+// are 4^(sub-block % 4) too large.
+__device__ __forceinline__ int ScaleQ6K(std::uint32_t two_scales, int q, int half,
+                                        const int (&nibbles)[4], const int (&pairs)[4]) {
+  int sum = 0;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int low_sum = i == 0 ? nibbles[2 * half] : nibbles[2 * half + 1] >> 4;
+    const int high_sum = (pairs[2 * half + i] << 4) >> (4 * (q & 1) + 2 * i);
+    sum += SignedByte(two_scales, i) * (low_sum + high_sum);
+  }
+  return sum;
+}
+
 // u of N4 for row g + 8*(q % 2) of a tile in shared memory and a group of 256 codes with its cut
 // sums.
 template <int kType>
@@ -81,25 +160,8 @@ __device__ __forceinline__ float OneRowValue<kQ4K>(const std::byte* tile, const 
   }
   SixBitRows scales;
   LoadRows<FromShared>(tile + 2048, lane, scales.rows);
-  // Scales of the lane's sub-blocks 2q and 2q + 1.
-  int sum[2];
-  std::uint32_t mins[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const std::uint32_t(&w)[4] = scales.rows.w[half];
-    const std::uint32_t four =
-        (q & 2) == 0 ? w[1] & 0x3F3F3F3FU : (w[3] & 0x0F0F0F0FU) | ((w[1] >> 2) & 0x30303030U);
-    const std::uint32_t two = (q & 1) == 0 ? four : four >> 16;
-    sum[half] =
-        static_cast<int>(two & 255U) * (nibbles[2 * half] + bytes[2 * half]) +
-        static_cast<int>((two >> 8) & 255U) * ((nibbles[2 * half + 1] + bytes[2 * half + 1]) >> 4);
-    mins[half] = scales.Mins(half, q);
-  }
-  const int products = SumOfQuad(sum[0], sum[1]);
-  const int sums = SumOfSums(mins, high, low);
-  const std::uint32_t d = (q & 1) == 0 ? scales.rows.w[0][0] : scales.rows.w[1][0];
-  return __fmaf_rn(HalfBits(d), __int2float_rn(products),
-                   -HalfBits(d >> 16) * __int2float_rn(sums));
+  return ScaleQ4K(scales, q, nibbles, bytes,
+                  [&](const std::uint32_t(&mins)[2]) { return SumOfSums(mins, high, low); });
 }
 
 template <>
@@ -112,59 +174,22 @@ __device__ __forceinline__ float OneRowValue<kQ6K>(const std::byte* tile, const 
   int sum[2] = {};
 #pragma unroll 1
   for (int set = 0; set < 2; ++set) {  // sub-blocks 8*set + column
-    // Steps of four sub-blocks c: low nibbles and bytes of c = 0, 1 and of 2, 3; the bytes of four
-    // bit pairs up to pair c (column c, minus column c + 1).
-    const std::uint32_t plus = reinterpret_cast<const std::uint32_t*>(codes)[32 * set + lane];
-    const std::uint32_t minus = NegateBytes(plus);
-    const int c = column % 4;
-    const std::uint32_t low_own = (c & 1) == 0 ? plus : minus;
-    const std::uint32_t byte_own = (c & 1) == 0 ? 0U : plus;
-    const std::uint32_t level[4] = {c == 0   ? plus
-                                    : c == 1 ? minus
-                                             : 0U,
-                                    c == 1   ? plus
-                                    : c == 2 ? minus
-                                             : 0U,
-                                    c == 2   ? plus
-                                    : c == 3 ? minus
-                                             : 0U,
-                                    c == 3 ? plus : 0U};
+    const OneRowSteps steps(reinterpret_cast<const std::uint32_t*>(codes)[32 * set + lane], column);
     int nibbles[4] = {};
     int pairs[4] = {};
 #pragma unroll
     for (int four = 0; four < 2; ++four) {
-      const bool mine = column / 4 == four;
       std::uint32_t w[4];
       std::uint32_t p[2];
       FromShared::Words(tile + (2 * set + four) * 512 + lane * 16, w);
       FromShared::Words(tile + 2048 + set * 512 + lane * 16 + four * 8, p);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const std::uint32_t bytes[2] = {w[2 * i], w[2 * i + 1]};
-        const std::uint32_t low_nibbles[2] = {bytes[0] & 0x0F0F0F0FU, bytes[1] & 0x0F0F0F0FU};
-        const bool step = column / 2 == 2 * four + i;
-        MmaUnsigned16(nibbles, low_nibbles, step ? low_own : 0U);
-        MmaUnsigned16(nibbles, bytes, step ? byte_own : 0U);
-      }
-      const std::uint32_t three[2] = {p[0] & 0x3F3F3F3FU, p[1] & 0x3F3F3F3FU};
-      const std::uint32_t two[2] = {p[0] & 0x0F0F0F0FU, p[1] & 0x0F0F0F0FU};
-      const std::uint32_t one[2] = {p[0] & 0x03030303U, p[1] & 0x03030303U};
-      MmaUnsigned16(pairs, one, mine ? level[0] : 0U);
-      MmaUnsigned16(pairs, two, mine ? level[1] : 0U);
-      MmaUnsigned16(pairs, three, mine ? level[2] : 0U);
-      MmaUnsigned16(pairs, p, mine ? level[3] : 0U);
+      steps.Multiply(four, w, p, nibbles, pairs);
     }
-    // The lane's sub-blocks 8*set + 2q + i: bit pairs are 4^(sub-block % 4) too large.
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const auto two =
           *reinterpret_cast<const std::uint16_t*>(scales + 128 * half + 8 * set + 2 * q);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int low_sum = i == 0 ? nibbles[2 * half] : nibbles[2 * half + 1] >> 4;
-        const int high_sum = (pairs[2 * half + i] << 4) >> (4 * (q & 1) + 2 * i);
-        sum[half] += SignedByte(two, i) * (low_sum + high_sum);
-      }
+      sum[half] += ScaleQ6K(two, q, half, nibbles, pairs);
     }
   }
   const std::uint32_t words[2] = {reinterpret_cast<const std::uint32_t*>(scales)[q],
@@ -173,6 +198,111 @@ __device__ __forceinline__ float OneRowValue<kQ6K>(const std::byte* tile, const 
       SumOfQuad(sum[0], sum[1]) - CardTile<kQ6K>::kOffset * SumOfSums(words, high, low);
   const std::byte* d = tile + 3328 + 2 * (column + 8 * (q & 1));
   return HalfBits(FromShared::Short(d)) * __int2float_rn(products);
+}
+
+// The same from registers, for kernels in a straight line.
+
+// Sums of 16 codes of parts 4q .. 4q+3, cut into int8: 16*high + low.
+struct CutSums {
+  std::uint32_t high;
+  std::uint32_t low;
+  __device__ __forceinline__ CutSums(std::uint32_t high_bytes, std::uint32_t low_bytes)
+      : high(high_bytes), low(low_bytes) {}
+  // Of four int16.
+  __device__ __forceinline__ explicit CutSums(const uint2& sums) : high(0), low(0) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t word = i < 2 ? sums.x : sums.y;
+      const int sum = static_cast<std::int16_t>(word >> (16 * (i % 2)));
+      const int cut = (sum + 8) >> 4;
+      high |= static_cast<std::uint32_t>(cut & 255) << (8 * i);
+      low |= static_cast<std::uint32_t>((sum - 16 * cut) & 255) << (8 * i);
+    }
+  }
+};
+
+// sum over 16 parts of byte * (sum of 16 activations), of a lane's row as in SumOfQuad.
+__device__ __forceinline__ int SumOfSums(const std::uint32_t (&bytes)[2], const CutSums& sums) {
+  int c[4] = {};
+  Mma16(c, bytes, sums.high);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) c[i] *= 16;
+  Mma16(c, bytes, sums.low);
+  return (threadIdx.x & 1U) != 0 ? c[2] : c[0];
+}
+
+// A lane's B words of a group for Q4_K, from its own 8 codes.
+template <int kType>
+struct OneRowB;
+template <>
+struct OneRowB<kQ4K> {
+  std::uint32_t words[4][4];  // of each pair of sub-blocks: low nibbles, bytes
+  __device__ __forceinline__ OneRowB(const uint2& own, int lane) {
+    const bool odd = (lane & 4) != 0;
+    const uint2 low =
+        odd ? make_uint2(NegateBytes(own.x), NegateBytes(own.y)) : make_uint2(own.x, own.y);
+    const uint2 byte = odd ? own : make_uint2(0, 0);
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const bool mine = lane / 8 == pair;
+      words[pair][0] = mine ? low.x : 0U;
+      words[pair][1] = mine ? low.y : 0U;
+      words[pair][2] = mine ? byte.x : 0U;
+      words[pair][3] = mine ? byte.y : 0U;
+    }
+  }
+};
+
+// u of N4 for row g + 8*(q % 2).
+__device__ __forceinline__ float OneRowDot(const CardTile<kQ4K>::Raw& raw, const OneRowB<kQ4K>& b,
+                                           const CutSums& cut) {
+  const int q = static_cast<int>(threadIdx.x % 4);
+  int nibbles[4] = {};
+  int bytes[4] = {};
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) {
+    const std::uint32_t all[4] = {raw.nibbles[4 * pair], raw.nibbles[4 * pair + 1],
+                                  raw.nibbles[4 * pair + 2], raw.nibbles[4 * pair + 3]};
+    const std::uint32_t half[4] = {all[0] & 0x0F0F0F0FU, all[1] & 0x0F0F0F0FU, all[2] & 0x0F0F0F0FU,
+                                   all[3] & 0x0F0F0F0FU};
+    MmaUnsigned32(nibbles, half, b.words[pair][0], b.words[pair][1]);
+    MmaUnsigned32(bytes, all, b.words[pair][2], b.words[pair][3]);
+  }
+  return ScaleQ4K(raw.rows, q, nibbles, bytes,
+                  [&](const std::uint32_t(&mins)[2]) { return SumOfSums(mins, cut); });
+}
+
+// `own`: the lane's words 4q .. 4q+3 of sub-blocks g and g + 8.
+__device__ __forceinline__ float OneRowDot(const CardTile<kQ6K>::Raw& raw,
+                                           const std::uint32_t (&own)[2], const CutSums& cut) {
+  using Tile = CardTile<kQ6K>;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int q = lane % 4;
+  const int column = lane / 4;
+  int sum[2] = {};
+#pragma unroll
+  for (int set = 0; set < 2; ++set) {
+    const OneRowSteps steps(own[set], column);
+    int nibbles[4] = {};
+    int pairs[4] = {};
+#pragma unroll
+    for (int four = 0; four < 2; ++four) {
+      const int at = 8 * set + 4 * four;
+      const std::uint32_t w[4] = {raw.nibbles[at], raw.nibbles[at + 1], raw.nibbles[at + 2],
+                                  raw.nibbles[at + 3]};
+      const std::uint32_t p[2] = {raw.pairs[4 * set + 2 * four], raw.pairs[4 * set + 2 * four + 1]};
+      steps.Multiply(four, w, p, nibbles, pairs);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::uint32_t four =
+          (q & 2) == 0 ? raw.scales.w[half][2 * set] : raw.scales.w[half][2 * set + 1];
+      sum[half] += ScaleQ6K((q & 1) == 0 ? four : four >> 16, q, half, nibbles, pairs);
+    }
+  }
+  const std::uint32_t scales[2] = {Tile::ScaleWord(raw, 0, q), Tile::ScaleWord(raw, 1, q)};
+  const int products = SumOfQuad(sum[0], sum[1]) - Tile::kOffset * SumOfSums(scales, cut);
+  return HalfBits((q & 1) == 0 ? raw.d.d[0] : raw.d.d[1]) * __int2float_rn(products);
 }
 
 }  // namespace bloomery::kernels::cuda

@@ -336,7 +336,8 @@ cudaError_t AllowSet() {
 }  // namespace
 
 cudaError_t PrepareRowsExperts() {
-  cudaError_t status = AllowSet<CommonTypes, true>();
+  cudaError_t status = PrepareOneRowExperts();
+  if (status == cudaSuccess) status = AllowSet<CommonTypes, true>();
   if (status == cudaSuccess) status = AllowSet<CommonTypes, false>();
   if (status == cudaSuccess) status = AllowSet<Types256, false>();
   if (status == cudaSuccess) status = AllowSet<Types32, false>();
@@ -379,6 +380,7 @@ cudaError_t ExpertGateUpRows(const Launch& launch, const ExpertGateUpRowsArgs& a
   if (args.quantised.k != args.gate.k || args.quantised.group != group) {
     return cudaErrorInvalidValue;
   }
+  if (HasOneRowGateUp(p)) return OneRowGateUp(launch, p);
   if (group == 32) return StartGateUp<Types32, false>(launch, p);
   if (!CommonTypes::Has(p.gate.type) || !CommonTypes::Has(p.up.type)) {
     return StartGateUp<Types256, false>(launch, p);
@@ -412,6 +414,7 @@ cudaError_t ExpertDownRows(const Launch& launch, const ExpertDownRowsArgs& args)
   p.failed_row = args.failed_row;
   const std::size_t group = args.down.format->activation_group;
   if (group == 0) return FloatDown(launch, p);
+  if (HasOneRowDown(p)) return OneRowDown(launch, p);
   if (group == 32) return StartDown<Types32, false>(launch, p);
   if (!CommonTypes::Has(p.down.type)) return StartDown<Types256, false>(launch, p);
   return p.rows == 1 ? StartDown<CommonTypes, true>(launch, p)

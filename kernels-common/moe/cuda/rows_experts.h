@@ -19,7 +19,7 @@ namespace bloomery::kernels::cuda {
 
 struct ExpertGateUpRowsArgs {
   std::int32_t rows = 0;               // 1 to 8
-  const std::int32_t* live = nullptr;  // device: rows in use; null: all
+  const std::int32_t* live = nullptr;  // device: rows in use, at least 1; null: all
   // Router: as RouterArgs of moe.h, all pointers to device memory.
   const float* logits = nullptr;
   std::size_t logits_stride = 0;  // floats

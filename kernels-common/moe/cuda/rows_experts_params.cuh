@@ -186,6 +186,13 @@ __device__ __forceinline__ void StorePickSum(const DownParams& p, long long sum,
   p.out[static_cast<std::size_t>(row) * p.out_stride + output] = value;
 }
 
+// one_row_experts.cu: whether it has the shape, and the launches. One row that need not be counted.
+bool HasOneRowGateUp(const GateUpParams& params);
+bool HasOneRowDown(const DownParams& params);
+cudaError_t PrepareOneRowExperts();
+cudaError_t OneRowGateUp(const Launch& launch, GateUpParams& params);
+cudaError_t OneRowDown(const Launch& launch, DownParams& params);
+
 // rows_experts_float.cu
 cudaError_t FloatGateUp(const Launch& launch, GateUpParams& params);
 cudaError_t FloatDown(const Launch& launch, DownParams& params);

@@ -301,6 +301,32 @@ TEST(CardRowsExperts, FormatsMayDifferAndShapesBeOdd) {
   }
 }
 
+// The shapes that have kernels of their own.
+TEST(CardRowsExperts, OneRowAtTheShapeWhereDecodeIsMeasured) {
+  Shape shape;
+  shape.top_k = 8;
+  shape.width = 2048;
+  shape.ff = 768;
+  for (const std::size_t experts : {9, 16, 40}) {
+    shape.experts = experts;
+    shape.renormalise = experts != 40;
+    shape.residual = experts != 9;
+    ExpectReferenceBits(shape, 12, 12, 14);
+    ExpectReferenceBits(shape, 12, 12, 12);
+  }
+  shape.experts = 12;
+  Pass nan(shape, 12, 12, 14, 5);
+  nan.logits()[3] = std::numeric_limits<float>::quiet_NaN();
+  nan.RunReference();
+  nan.RunOnCard();
+  EXPECT_EQ(nan.failed_row(), 0);
+  Pass large(shape, 12, 12, 12, 6);
+  for (float& value : large.x()) value *= 1e9F;
+  large.RunReference();
+  large.RunOnCard();
+  EXPECT_EQ(large.failed_row(), 0);
+}
+
 TEST(CardRowsExperts, ManyGroupsOfH) {
   Shape shape;
   shape.experts = 4;

@@ -1,0 +1,229 @@
+// The two expert launches of one row at the shapes where decode is measured: up to 128 experts, 8
+// picks, rows of 2048 values into the experts and 768 between gate/up and down, Q4_K (down also
+// Q6_K). A launch takes as long as one warp takes for its path, so here is one tile (or a pair) a
+// warp, in registers, in a straight line; rows_experts.cu does the same for every other shape.
+#include "kernels-common/cuda/launch.cuh"
+#include "kernels-common/linear/cuda/one_row.cuh"
+#include "kernels-common/moe/cuda/rows_experts_params.cuh"
+
+namespace bloomery::kernels::cuda {
+namespace {
+
+constexpr int kPicks = 8;
+constexpr int kInGroups = 2048 / 256;  // of gate and up
+constexpr int kOutGroups = 768 / 256;  // of down
+constexpr int kExpertsMax = 128;
+constexpr int kDownWarps = kPicks * kOutGroups;
+// Floats from pick to pick of down's t: the 4 rows x 8 picks of a warp meet in no bank.
+constexpr int kPickStride = 16 * kOutGroups + 4;
+
+// The expert of the pass's pick `last` (and all before it, whose weights lane l < 8 has of pick l)
+// by one warp: reference::RouteRow's bits.
+struct Routed {
+  std::int32_t id;     // of pick `last`
+  std::int32_t my_id;  // of pick `lane`
+  float my_probability;
+  float picked;  // their sum
+  bool finite;
+};
+__device__ __forceinline__ Routed RouteUpTo(const float* logits, int experts, int last) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  float p[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) p[j] = 32 * j + lane < experts ? logits[32 * j + lane] : 0.0F;
+  const bool finite = Softmax(p, experts);
+  std::int32_t key[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) key[j] = 32 * j + lane < experts ? __float_as_int(p[j]) : -1;
+  Routed routed = {0, 0, 0.0F, 0.0F, finite};
+#pragma unroll 1
+  for (int pick = 0; pick <= last; ++pick) {
+    const bool a = key[1] > key[0];
+    const bool b = key[3] > key[2];
+    const std::int32_t low = a ? key[1] : key[0];
+    const std::int32_t high = b ? key[3] : key[2];
+    const bool c = high > low;
+    const std::int32_t best = c ? high : low;
+    const int slot = c ? (b ? 3 : 2) : (a ? 1 : 0);
+    const std::int32_t most = __reduce_max_sync(kAllLanes, best);
+    const std::int32_t id =
+        __reduce_min_sync(kAllLanes, best == most ? 32 * slot + lane : kExpertsMax);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) key[j] = 32 * j + lane == id ? -1 : key[j];
+    routed.picked += __int_as_float(most);
+    routed.id = id;
+    if (pick == lane) {
+      routed.my_id = id;
+      routed.my_probability = __int_as_float(most);
+    }
+  }
+  return routed;
+}
+
+// A block: 16 rows of gate and of up of one pick; a warp a group of 256 values.
+__global__ void __launch_bounds__(32 * kInGroups, 3)
+    OneRowGateUpKernel(const __grid_constant__ GateUpParams p) {
+  __shared__ float partial[2 * kInGroups * 16];
+  __shared__ int expert;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int group = static_cast<int>(threadIdx.x / 32);
+  const int pick = static_cast<int>(blockIdx.y);
+  // The block that knows all ids writes them, and only then lets the next kernel start, which looks
+  // at them before it waits.
+  const bool writer = pick == kPicks - 1 && blockIdx.x == 0;
+  if (!writer) AllowNext();
+  WaitForInputs();
+  const std::byte* row = p.quantised.data;
+  const uint2 own = *reinterpret_cast<const uint2*>(row + 256 * group + 8 * lane);
+  const uint2 four_sums =
+      *reinterpret_cast<const uint2*>(row + p.quantised.sums_offset + 32 * group + 8 * (lane % 4));
+  const float scale = reinterpret_cast<const float*>(row + p.quantised.scales_offset)[group];
+  if (group == 0) {
+    const Routed routed = RouteUpTo(p.router.logits, p.experts, pick);
+    if (lane == 0) expert = routed.id;
+    if (writer) {
+      const float w =
+          (p.router.renormalise ? routed.my_probability / routed.picked : routed.my_probability) *
+          p.router.weight_scale;
+      if (lane < kPicks) {
+        p.router.ids[lane] = routed.my_id;
+        p.router.weights[lane] = routed.finite ? w : __uint_as_float(0x7FC00000U);
+      }
+      if (lane == 0 && !routed.finite) atomicMin(p.failed_row, 0);
+      __threadfence();
+    }
+  }
+  const OneRowB<kQ4K> b(own, lane);
+  const CutSums sums(four_sums);
+  __syncthreads();
+  if (writer) AllowNext();
+  const std::size_t at = static_cast<std::size_t>(expert) * p.gate.expert_bytes +
+                         (blockIdx.x * kInGroups + group) * CardTile<kQ4K>::kBytes;
+  CardTile<kQ4K>::Raw gate;
+  CardTile<kQ4K>::Raw up;
+  CardTile<kQ4K>::Load(p.gate.data + at, lane, gate);
+  CardTile<kQ4K>::Load(p.up.data + at, lane, up);
+  const float g = __fmaf_rn(scale, OneRowDot(gate, b, sums), 0.0F);
+  const float u = __fmaf_rn(scale, OneRowDot(up, b, sums), 0.0F);
+  const int q = lane % 4;
+  if (q < 2) {
+    float* out = partial + 16 * group + lane / 4 + 8 * q;
+    out[0] = g;
+    out[16 * kInGroups] = u;
+  }
+  __syncthreads();
+  if (threadIdx.x < 16) {
+    float y[2] = {};
+#pragma unroll
+    for (int i = 0; i < kInGroups; ++i) {
+      y[0] += partial[16 * i + threadIdx.x];
+      y[1] += partial[16 * (kInGroups + i) + threadIdx.x];
+    }
+    p.h[static_cast<std::size_t>(pick) * p.h_stride + 16 * blockIdx.x + threadIdx.x] =
+        ExactSilu(y[0]) * y[1];
+  }
+}
+
+// A block: 16 outputs; a warp one group of one pick.
+template <int kType>
+__global__ void __launch_bounds__(32 * kDownWarps, 1)
+    OneRowDownKernel(const __grid_constant__ DownParams p) {
+  using Tile = CardTile<kType>;
+  __shared__ __align__(16) std::byte exchange[kDownWarps * 288];
+  __shared__ float partial[kPicks * kPickStride];
+  AllowNext();
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int pick = warp / kOutGroups;
+  const int group = warp % kOutGroups;
+  const std::size_t place = (blockIdx.x * kOutGroups + group) * Tile::kBytes;
+  // Asked for on the word of ids that may not be final (rows_experts.cu), read past L1.
+  std::int32_t id = __ldcg(p.ids + pick);
+  typename Tile::Raw raw;
+  const bool early = id >= 0 && id < p.experts;
+  if (early) Tile::Load(p.down.data + id * p.down.expert_bytes + place, lane, raw);
+  WaitForInputs();
+  const std::int32_t now = __ldcg(p.ids + pick);
+  float v[8];
+  LoadStretch(p.h + static_cast<std::size_t>(pick) * p.h_stride, 256 * group + 8 * lane, 768, v);
+  const int output = 16 * static_cast<int>(blockIdx.x) + static_cast<int>(threadIdx.x) / kPicks;
+  const int of_pick = static_cast<int>(threadIdx.x) % kPicks;
+  const bool sums_up = threadIdx.x < 16 * kPicks;
+  const float weight = sums_up ? p.weights[of_pick] : 0.0F;
+  const float residual = sums_up && p.residual != nullptr ? p.residual[output] : 0.0F;
+  if (!early || now != id) {
+    Tile::Load(p.down.data + now * p.down.expert_bytes + place, lane, raw);
+  }
+  const LaneCodes codes = QuantiseLane<256>(v);
+  // Codes and cut sums change lanes.
+  std::byte* mine = exchange + 288 * warp;
+  *reinterpret_cast<uint2*>(mine + 8 * lane) = make_uint2(codes.words[0], codes.words[1]);
+  if (lane % 2 == 0) {
+    const std::int32_t high = (codes.sum + 8) >> 4;
+    mine[256 + lane / 2] = static_cast<std::byte>(high & 255);
+    mine[272 + lane / 2] = static_cast<std::byte>((codes.sum - 16 * high) & 255);
+  }
+  __syncwarp();
+  const int q = lane % 4;
+  const CutSums sums(reinterpret_cast<const std::uint32_t*>(mine + 256)[q],
+                     reinterpret_cast<const std::uint32_t*>(mine + 272)[q]);
+  float u;
+  if constexpr (kType == kQ4K) {
+    u = OneRowDot(raw, OneRowB<kQ4K>(make_uint2(codes.words[0], codes.words[1]), lane), sums);
+  } else {
+    const auto* words = reinterpret_cast<const std::uint32_t*>(mine);
+    const std::uint32_t own[2] = {words[lane], words[32 + lane]};
+    u = OneRowDot(raw, own, sums);
+  }
+  if (q < 2) {
+    partial[kPickStride * pick + 16 * group + lane / 4 + 8 * q] = __fmaf_rn(codes.scale, u, 0.0F);
+  }
+  __syncthreads();
+  if (!sums_up) return;
+  // Threads r*8 + pick.
+  const float* t = partial + kPickStride * of_pick + threadIdx.x / kPicks;
+  float y = 0.0F;
+#pragma unroll
+  for (int i = 0; i < kOutGroups; ++i) y += t[16 * i];
+  const float value = weight * y;
+  const bool valid = fabsf(value) < 0x1p26F;
+  if (!valid) atomicMin(p.failed_row, 0);
+  long long sum = valid ? __double2ll_rn(static_cast<double>(value) * 0x1p32) : 0;
+#pragma unroll
+  for (int step = 1; step < kPicks; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+  if (of_pick == 0) {
+    const float moe = __ll2float_rn(sum) * 0x1p-32F;
+    p.out[output] = p.residual == nullptr ? moe : residual + moe;
+  }
+}
+
+}  // namespace
+
+bool HasOneRowGateUp(const GateUpParams& p) {
+  return p.rows == 1 && p.top_k == kPicks && p.experts <= kExpertsMax && p.k == 256 * kInGroups &&
+         p.n % 16 == 0 && p.gate.type == kQ4K && p.up.type == kQ4K &&
+         p.gate.expert_bytes == p.up.expert_bytes;
+}
+
+bool HasOneRowDown(const DownParams& p) {
+  return p.rows == 1 && p.top_k == kPicks && p.k == 256 * kOutGroups && p.n % 16 == 0 &&
+         (p.down.type == kQ4K || p.down.type == kQ6K);
+}
+
+cudaError_t OneRowGateUp(const Launch& launch, GateUpParams& p) {
+  return Start(launch, dim3(p.n / 16, kPicks), dim3(32 * kInGroups), 0, OneRowGateUpKernel, p);
+}
+
+cudaError_t OneRowDown(const Launch& launch, DownParams& p) {
+  return Start(launch, dim3(p.n / 16), dim3(32 * kDownWarps), 0,
+               p.down.type == kQ4K ? OneRowDownKernel<kQ4K> : OneRowDownKernel<kQ6K>, p);
+}
+
+cudaError_t PrepareOneRowExperts() {
+  cudaError_t status = PreferShared(OneRowGateUpKernel);
+  if (status == cudaSuccess) status = PreferShared(OneRowDownKernel<kQ4K>);
+  if (status == cudaSuccess) status = PreferShared(OneRowDownKernel<kQ6K>);
+  return status;
+}
+
+}  // namespace bloomery::kernels::cuda
