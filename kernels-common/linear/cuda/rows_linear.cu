@@ -45,7 +45,7 @@ struct TilePlace {
 };
 
 template <class Set, bool kOne>
-__global__ void __launch_bounds__(kOne ? kSplitWarps * 32 : kSplitThreads, kOne ? 2 : 1)
+__global__ void __launch_bounds__(kSplitThreads, 1)
     RowsSplitKernel(const __grid_constant__ RowsParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   AllowNext();

@@ -21,16 +21,15 @@ template <>
 constexpr int kGroupOf<Types32> = 32;
 
 constexpr std::size_t kSharedMax = 208 * 1024;
-// Warps of a block. Registers are cut so that beside a block of one row the next kernel's block has
-// room, and its weights are on the way early.
+constexpr std::size_t kSharedOfAll = 220 * 1024;  // of a multiprocessor, for dynamic parts
+// Most warps of a block.
 constexpr int kGateUpWarps = 24;
-template <bool kOne>
-constexpr int kDownWarps = kOne ? 24 : 16;
+constexpr int kDownWarps = 24;
 
 // Gate and up. A block takes units (an expert of the pass, `slots` tiles of 16 rows) one after
 // another; its warps share the tile's groups of 256 values.
 template <class Set, bool kOne>
-__global__ void __launch_bounds__(kOne ? kGateUpWarps * 32 : 1024, kOne ? 2 : 1)
+__global__ void __launch_bounds__(1024, 1)
     GateUpKernel(const __grid_constant__ GateUpParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ PassPicks picks;
@@ -124,7 +123,7 @@ __global__ void __launch_bounds__(kOne ? kGateUpWarps * 32 : 1024, kOne ? 2 : 1)
 // groups of 256 values and quantise those of h for themselves; the picks' Q (N7) are summed in
 // shared memory.
 template <class Set, bool kOne>
-__global__ void __launch_bounds__(kDownWarps<kOne> * 32, 2)
+__global__ void __launch_bounds__(kDownWarps * 32, 1)
     DownKernel(const __grid_constant__ DownParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ PassPicks picks;
@@ -272,18 +271,21 @@ cudaError_t StartGateUp(const Launch& launch, GateUpParams& p) {
   // As many row tiles at a time as one block a multiprocessor needs, or shared memory holds.
   const std::int32_t picks = PassExpertsMax(p.rows, p.top_k, p.experts);
   const std::int32_t even = (picks * p.tiles + launch.multiprocessors - 1) / launch.multiprocessors;
-  for (p.slots = std::min(kGateUpWarps / p.parts, even); p.slots > 0; --p.slots) {
+  // Two blocks of 16 warps with a pair of tiles a warp, rather than one with two pairs.
+  const std::int32_t warps_at_most =
+      picks * p.tiles <= 3 * launch.multiprocessors ? kGateUpWarps : 16;
+  for (p.slots = std::clamp(warps_at_most / p.parts, 1, even); p.slots > 0; --p.slots) {
     p.units_of_expert = (p.tiles + p.slots - 1) / p.slots;
     const std::int32_t units = picks * p.units_of_expert;
     const std::int32_t warps = p.parts * p.slots;
-    p.stages = units <= launch.multiprocessors && p.parts == p.groups ? 1 : 2;
+    p.stages = 1;
     p.tiles_at = p.layout.bytes;
     p.table_at = p.tiles_at + warps * p.stages * (p.gate.tile_bytes + p.up.tile_bytes);
     p.partial_at = p.table_at + (kOne ? 0 : 8 * p.experts);
     const std::size_t bytes = p.partial_at + std::size_t{4} * 2 * 16 * p.rows * p.groups * p.slots;
     if (bytes > kSharedMax) continue;
     const auto blocks = std::min(
-        units, launch.multiprocessors * std::min<std::int32_t>(32 / warps, kSharedMax / bytes));
+        units, launch.multiprocessors * std::min<std::int32_t>(32 / warps, kSharedOfAll / bytes));
     return Start(launch, dim3(blocks), dim3(32 * warps), bytes, GateUpKernel<Set, kOne>, p);
   }
   return cudaErrorInvalidValue;
@@ -291,12 +293,13 @@ cudaError_t StartGateUp(const Launch& launch, GateUpParams& p) {
 
 template <class Set, bool kOne>
 cudaError_t StartDown(const Launch& launch, DownParams& p) {
-  constexpr std::int32_t kWarps = kDownWarps<kOne>;
+  constexpr std::int32_t kWarps = kDownWarps;
   p.layout = LayOutRowCodes(256, kGroupOf<Set>, p.rows);
   const std::int32_t picks = PassExpertsMax(p.rows, p.top_k, p.experts);
   p.parts = std::clamp(kWarps / picks, 1, p.groups);
   for (p.slots = std::min(kWarps / p.parts, picks); p.slots > 0; --p.slots) {
-    p.stages = p.slots >= picks && p.parts >= p.groups ? 1 : 2;
+    // More warps hide more than a second tile a warp would.
+    p.stages = 1;
     const std::int32_t warps = p.parts * p.slots;
     p.tiles_at = warps * p.layout.bytes;
     p.table_at = p.tiles_at + warps * p.stages * p.down.tile_bytes;
