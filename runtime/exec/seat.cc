@@ -4,6 +4,7 @@
 #include <array>
 #include <set>
 
+#include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/log.h"
@@ -21,6 +22,22 @@ SeatLimits LimitsOf(const plugin::Description& description, const SeatOptions& o
               CheckedOption(options.slot_context, limits::kSlotContextMax, "the context of a slot"),
           .rows_max = CheckedOption(options.rows_max, limits::kUbatchRowsMax, "the ubatch"),
           .vocabulary = static_cast<int32_t>(description.vocabulary)};
+}
+
+// In the order of plans.
+constexpr std::array<bl_plane_class, 7> kPlaneClasses = {
+    BL_CLASS_K,   BL_CLASS_V,         BL_CLASS_LATENT, BL_CLASS_INDEX,
+    BL_CLASS_RAW, BL_CLASS_RECURRENT, BL_CLASS_TAP};
+
+std::string PlaneTermName(bl_plane_class plane_class) {
+  switch (plane_class) {
+    case BL_CLASS_K:
+      return "planes k";
+    case BL_CLASS_V:
+      return "planes v";
+    default:
+      return "planes of class " + std::to_string(plane_class);
+  }
 }
 
 }  // namespace
@@ -53,22 +70,20 @@ std::vector<memory::PlaneSpec> PlanesOf(const plugin::Description& description) 
   return planes;
 }
 
-std::string PlaneTermName(bl_plane_class plane_class) {
-  switch (plane_class) {
-    case BL_CLASS_K:
-      return "planes k";
-    case BL_CLASS_V:
-      return "planes v";
-    default:
-      return "planes of class " + std::to_string(plane_class);
+uint64_t AddPlaneTerms(std::span<const memory::PlaneSpec> planes,
+                       const std::function<uint64_t(const memory::PlaneSpec&)>& bytes,
+                       memory::MemoryPlan& plan) {
+  uint64_t all = 0;
+  for (const bl_plane_class plane_class : kPlaneClasses) {
+    uint64_t sum = 0;
+    for (const memory::PlaneSpec& plane : planes) {
+      if (plane.plane_class != plane_class) continue;
+      sum = CheckedAdd(sum, bytes(plane), ErrorKind::kNoMemory, "planes");
+    }
+    if (sum > 0) plan.Add(PlaneTermName(plane_class), sum);
+    all = CheckedAdd(all, sum, ErrorKind::kNoMemory, "planes");
   }
-}
-
-std::span<const bl_plane_class> PlaneClasses() {
-  static constexpr std::array<bl_plane_class, 7> kClasses = {
-      BL_CLASS_K,   BL_CLASS_V,         BL_CLASS_LATENT, BL_CLASS_INDEX,
-      BL_CLASS_RAW, BL_CLASS_RECURRENT, BL_CLASS_TAP};
-  return kClasses;
+  return all;
 }
 
 plugin::InstanceOptions InstanceOptionsOf(const SeatOptions& options) {

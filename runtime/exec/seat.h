@@ -21,6 +21,7 @@
 #include "runtime/graph/graph.h"
 #include "runtime/graph/operator.h"
 #include "runtime/memory/host_memory.h"
+#include "runtime/memory/plan.h"
 #include "runtime/memory/planes.h"
 #include "runtime/memory/weight_source.h"
 #include "runtime/model/inventory.h"
@@ -174,10 +175,10 @@ int32_t CheckedOption(int32_t value, int32_t most, const char* what);
 std::vector<memory::PlaneSpec> PlanesOf(const plugin::Description& description);
 // The tensors that a description's weights read, ascending.
 std::vector<size_t> TensorsOf(const plugin::Description& description);
-// "planes k", for plans.
-std::string PlaneTermName(bl_plane_class plane_class);
-// The classes a plan names, in its order.
-std::span<const bl_plane_class> PlaneClasses();
+// Adds a term of `plan` for each class of `planes`; `bytes` gives those of one. Their sum.
+uint64_t AddPlaneTerms(std::span<const memory::PlaneSpec> planes,
+                       const std::function<uint64_t(const memory::PlaneSpec&)>& bytes,
+                       memory::MemoryPlan& plan);
 
 // Error(kUsage) for what SeatOptions::device cannot be.
 void CheckDeviceName(std::string_view name);

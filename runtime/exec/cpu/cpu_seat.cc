@@ -128,14 +128,12 @@ void CpuSeat::Plan(uint64_t weight_bytes, memory::WeightSource source, int32_t t
   } else {
     plan.Add("weights", weight_bytes);
   }
-  for (const bl_plane_class plane_class : PlaneClasses()) {
-    uint64_t bytes = 0;
-    for (const memory::PlaneSpec& plane : plane_specs_) {
-      if (plane.plane_class != plane_class) continue;
-      bytes += memory::PlaneStore::Bytes(plane, limits_.slots, limits_.slot_context);
-    }
-    if (bytes > 0) plan.Add(PlaneTermName(plane_class), bytes);
-  }
+  AddPlaneTerms(
+      plane_specs_,
+      [&](const memory::PlaneSpec& plane) {
+        return memory::PlaneStore::Bytes(plane, limits_.slots, limits_.slot_context);
+      },
+      plan);
   plan.Add("pass buffers", arena_bytes_);
   plan.Add("logits", static_cast<uint64_t>(limits_.rows_max) *
                          static_cast<uint64_t>(limits_.vocabulary) * sizeof(float));

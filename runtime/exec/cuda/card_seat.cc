@@ -14,6 +14,7 @@
 #include "kernels-common/linear/cuda/top_logits.h"
 #include "kernels-common/moe/cuda/prompt_experts.h"
 #include "kernels-common/moe/cuda/rows_experts.h"
+#include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/log.h"
@@ -197,20 +198,16 @@ CardSeat::Sizes CardSeat::SizesOf(std::span<const CardLoweredGraph> lowered) con
 
 void CardSeat::Plan(const CardWeightLayout& weights, const Sizes& sizes) {
   plan_.Add("weights", CardBuffer::Granules(weights.bytes()));
-  uint64_t beside = 0;
+  uint64_t beside = AddPlaneTerms(
+      PlanesOf(description_),
+      [&](const memory::PlaneSpec& plane) {
+        return CardPlanes::Bytes(plane, limits_.slots, limits_.slot_context);
+      },
+      plan_);
   const auto add = [&](const std::string& name, uint64_t bytes) {
     plan_.Add(name, bytes);
-    beside += bytes;
+    beside = CheckedAdd(beside, bytes, ErrorKind::kNoMemory, "the memory beside weights");
   };
-  const std::vector<memory::PlaneSpec> planes = PlanesOf(description_);
-  for (const bl_plane_class plane_class : PlaneClasses()) {
-    uint64_t bytes = 0;
-    for (const memory::PlaneSpec& plane : planes) {
-      if (plane.plane_class != plane_class) continue;
-      bytes += CardPlanes::Bytes(plane, limits_.slots, limits_.slot_context);
-    }
-    if (bytes > 0) add(PlaneTermName(plane_class), bytes);
-  }
   const uint64_t rounding = CardBuffer::Granules(beside) - beside;  // planes are one allocation
   add("pass buffers", CardBuffer::Granules(sizes.arena) + rounding);
   add("logits", CardBuffer::Granules(sizes.logits));

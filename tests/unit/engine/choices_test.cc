@@ -48,6 +48,39 @@ TEST(Choices, EqualTheSameRequestsRunAloneWithTheirSeeds) {
   EXPECT_NE(together.choices[0].text, together.choices[1].text);
 }
 
+// A runner that hands over the best of a row, as a card does, is asked for whole rows only by
+// choices that look at them.
+TEST(Choices, AreTheSameFromTheBestOfARowAndWholeRowsAreFetchedOnlyWhereTheyMatter) {
+  const auto sampled = [](int32_t top_k, double repeat_penalty) {
+    GenerateRequest request = Sampled("tell me", 15, 40, 2);
+    request.sampling.top_k = top_k;
+    request.sampling.repeat_penalty = repeat_penalty;
+    return request;
+  };
+  struct Case {
+    GenerateRequest request;
+    bool whole_rows = false;
+  };
+  const std::vector<Case> cases = {{Greedy(Ids("tell me"), 15)},
+                                   {sampled(8, 1.0)},
+                                   {sampled(9, 1.0), true},   // more than are given
+                                   {sampled(0, 1.0), true},   // no top-k
+                                   {sampled(8, 1.2), true}};  // what was said counts
+  for (size_t i = 0; i < cases.size(); ++i) {
+    Rig whole({.slots = 2});
+    Rig few({.slots = 2});
+    few.runner.best = 8;
+    Collected expected = whole.Run(cases[i].request);
+    Collected got = few.Run(cases[i].request);
+    ASSERT_EQ(got.choices.size(), expected.choices.size());
+    for (auto& [choice, heard] : expected.choices) {
+      EXPECT_EQ(got.choices[choice].tokens, heard.tokens) << i;
+    }
+    few.engine->Stop(milliseconds(0));
+    EXPECT_EQ(few.runner.whole_rows_read > 0, cases[i].whole_rows) << i;
+  }
+}
+
 TEST(Choices, TheFirstSeedAboveTheRangeIsNotTheRandomOne) {
   Rig rig({.slots = 2});
   Collected first = rig.Run(Sampled("tell me", 15, 0xFFFFFFFEu, 2));

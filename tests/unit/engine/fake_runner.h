@@ -3,6 +3,7 @@
 // throws std::logic_error (which ends the engine with its text) where the engine breaks it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -47,7 +48,10 @@ class FakeRunner final : public exec::PassRunner {
   std::function<int32_t(int32_t slot, int32_t length)> keepable;
   std::function<void()> before_copy;
 
+  size_t best = 0;  // so many of a row's best logits are given; 0: none, as on a CPU
+
   // Read after the engine stopped, or inside the hooks.
+  mutable int64_t whole_rows_read = 0;
   std::vector<std::vector<exec::PassRow>> passes;
   int64_t rows_run = 0;
   int32_t length(int32_t slot) const {
@@ -77,7 +81,20 @@ class FakeRunner final : public exec::PassRunner {
 
   std::span<const float> Logits(int32_t i) const override {
     Require(i >= 0 && static_cast<size_t>(i) < logits_.size(), "a logits row nobody asked for");
+    ++whole_rows_read;
     return logits_[static_cast<size_t>(i)];
+  }
+
+  std::span<const exec::BestLogit> BestLogits(int32_t i) const override {
+    Require(i >= 0 && static_cast<size_t>(i) < logits_.size(), "a logits row nobody asked for");
+    const std::vector<float>& row = logits_[static_cast<size_t>(i)];
+    best_.clear();
+    for (size_t token = 0; token < row.size(); ++token) {
+      best_.push_back({static_cast<int32_t>(token), row[token]});
+    }
+    std::ranges::stable_sort(best_, std::ranges::greater(), &exec::BestLogit::logit);
+    best_.resize(std::min(best, best_.size()));
+    return best_;
   }
 
   void Cut(int32_t slot, int32_t length) override {
@@ -144,6 +161,7 @@ class FakeRunner final : public exec::PassRunner {
   const exec::SeatLimits limits_;
   std::vector<Tokens> planes_;
   std::vector<std::vector<float>> logits_;
+  mutable std::vector<exec::BestLogit> best_;
 };
 
 }  // namespace bloomery::engine
