@@ -92,7 +92,9 @@ class FakeRunner final : public exec::PassRunner {
     for (size_t token = 0; token < row.size(); ++token) {
       best_.push_back({static_cast<int32_t>(token), row[token]});
     }
-    std::ranges::stable_sort(best_, std::ranges::greater(), &exec::BestLogit::logit);
+    std::ranges::sort(best_, [](const exec::BestLogit& a, const exec::BestLogit& b) {
+      return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+    });
     best_.resize(std::min(best, best_.size()));
     return best_;
   }
