@@ -49,6 +49,21 @@ __device__ __forceinline__ void LoadEight(const float* from, float (&v)[8]) {
   v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
 
+// NormFactor for kK values, a power of two: its division is exact, and a correctly rounded
+// reciprocal is the division by one.
+template <int kK>
+__device__ __forceinline__ float FactorOf(const float* x, float eps) {
+  static_assert((kK & (kK - 1)) == 0);
+  float sum = 0.0F;
+#pragma unroll 16
+  for (int i = 0; i < kK / 32; ++i) {
+    const float value = x[32 * i + threadIdx.x % 32];
+    sum = __fmaf_rn(value, value, sum);
+  }
+  const float mean = LaneTree(sum) * (1.0F / kK);
+  return __frcp_rn(__fsqrt_rn(mean + eps));
+}
+
 // kGroups groups of 256 in a row; a block makes kSlots row tiles.
 template <int kGroups, int kSlots, bool kNorm>
 __global__ void __launch_bounds__(32 * kGroups * kSlots, kSlots > 1 ? 2 : 3)
@@ -99,7 +114,7 @@ __global__ void __launch_bounds__(32 * kGroups * kSlots, kSlots > 1 ? 2 : 3)
     }
     __syncthreads();
     if (warp == 0) {
-      const float factor = NormFactor(values, 256 * kGroups, p.eps);
+      const float factor = FactorOf<256 * kGroups>(values, p.eps);
       if (lane == 0) *factor_at = factor;
     }
     __syncthreads();
