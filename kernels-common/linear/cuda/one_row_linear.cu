@@ -66,7 +66,7 @@ __device__ __forceinline__ float FactorOf(const float* x, float eps) {
 
 // kGroups groups of 256 in a row; a block makes kSlots row tiles.
 template <int kGroups, int kSlots, bool kNorm>
-__global__ void __launch_bounds__(32 * kGroups * kSlots, kSlots > 1 ? 2 : 3)
+__global__ void __launch_bounds__(32 * kGroups * kSlots, kGroups == 8 ? 6 : 3)
     OneRowKernel(const __grid_constant__ OneRowParams p) {
   constexpr int kWarps = kGroups * kSlots;
   extern __shared__ __align__(16) std::byte shared[];
@@ -193,7 +193,7 @@ bool OneRowFits(const RowsParams& p) {
 }
 
 cudaError_t PrepareOneRow() {
-  const cudaError_t status = Allow<8, 3>();
+  const cudaError_t status = Allow<8, 1>();
   return status == cudaSuccess ? Allow<16, 1>() : status;
 }
 
@@ -213,7 +213,7 @@ cudaError_t StartOneRow(const Launch& launch, const RowsParams& from) {
   }
   const bool norm = p.norm_weight != nullptr;
   if (from.k == 2048)
-    return norm ? StartShape<8, 3, true>(launch, p) : StartShape<8, 3, false>(launch, p);
+    return norm ? StartShape<8, 1, true>(launch, p) : StartShape<8, 1, false>(launch, p);
   return norm ? StartShape<16, 1, true>(launch, p) : StartShape<16, 1, false>(launch, p);
 }
 
