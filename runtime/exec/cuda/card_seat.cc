@@ -71,6 +71,18 @@ void PrepareKernels(const CardInfo& card) {
 // Rows of a pass whose logits may be wanted: of every row up to this many.
 int32_t LogitRows(int32_t rows) { return std::min(rows, limits::kCardLogitRowsMax); }
 
+// One line, however many: a model may have hundreds.
+void LogDecoded(std::span<const std::string> weights) {
+  if (weights.empty()) return;
+  constexpr size_t kNamed = 3;
+  std::string names;
+  for (const std::string& weight : weights.first(std::min(kNamed, weights.size()))) {
+    names += (names.empty() ? "" : ", ") + weight;
+  }
+  LOG(WARNING) << weights.size() << " weights without kernels of the card for their own format are "
+               << "decoded while they load: " << names << (weights.size() > kNamed ? ", …" : "");
+}
+
 uint64_t RoomOf(const CardInfo& card) {
   const uint64_t free_bytes = card.free_bytes.value_or(0);
   return free_bytes - std::min(free_bytes, kReserveBytes);
@@ -99,9 +111,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
              .dependent = card.compute_capability >= 90};
   PrepareKernels(card);
   CardWeightLayout layout(model, description_);
-  for (const std::string& weight : layout.decoded()) {
-    LOG(WARNING) << "no kernels of the card for its own format: " << weight;
-  }
+  LogDecoded(layout.decoded());
   const std::vector<CardLoweredGraph> lowered = LowerAll(source, options, layout);
   for (const CardLoweredGraph& each : lowered) {
     inexact_.insert(each.inexact.begin(), each.inexact.end());
