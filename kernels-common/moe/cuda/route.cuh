@@ -24,10 +24,11 @@ __device__ __forceinline__ bool Softmax(float (&p)[kValues], std::int32_t expert
     }
   }
   finite = __all_sync(kAll, finite);
-  for (int step = 16; step > 0; step /= 2) {
-    const float other = __shfl_xor_sync(kAll, most, step);
-    most = other > most ? other : most;
-  }
+  // Bits in ascending order of their floats, for one instruction over the warp.
+  const std::uint32_t bits = __float_as_uint(most);
+  const std::uint32_t ordered =
+      __reduce_max_sync(kAll, bits ^ ((bits >> 31) != 0 ? 0xFFFFFFFFU : 0x80000000U));
+  most = __uint_as_float(ordered ^ ((ordered >> 31) != 0 ? 0x80000000U : 0xFFFFFFFFU));
   float sum = 0.0F;
 #pragma unroll
   for (int j = 0; j < kValues; ++j) {

@@ -26,11 +26,34 @@ constexpr std::size_t kSharedOfAll = 220 * 1024;  // of a multiprocessor, for dy
 constexpr int kGateUpWarps = 24;
 constexpr int kDownWarps = 24;
 
+// A division costs some 25 instructions, which loops over units do without.
+struct ExpertUnit {
+  int pick;
+  int tile;  // in units of an expert
+  __device__ __forceinline__ ExpertUnit(int unit, int units_of_expert)
+      : pick(unit / units_of_expert), tile(unit % units_of_expert) {}
+  __device__ __forceinline__ void Advance(const ExpertUnit& by, int units_of_expert) {
+    pick += by.pick;
+    tile += by.tile;
+    if (tile >= units_of_expert) {
+      tile -= units_of_expert;
+      ++pick;
+    }
+  }
+};
+
+// i / divisor for i < 4096 and divisors up to 8 (i * (65536 % divisor + divisor) < 65536 *
+// divisor).
+struct SmallDivision {
+  int factor;
+  __device__ __forceinline__ explicit SmallDivision(int divisor) : factor(65536 / divisor + 1) {}
+  __device__ __forceinline__ int Quotient(int i) const { return i * factor >> 16; }
+};
+
 // Gate and up. A block takes units (an expert of the pass, `slots` tiles of 16 rows) one after
 // another; its warps share the tile's groups of 256 values.
 template <class Set, bool kOne>
-__global__ void __launch_bounds__(1024, 1)
-    GateUpKernel(const __grid_constant__ GateUpParams p) {
+__global__ void __launch_bounds__(1024, 1) GateUpKernel(const __grid_constant__ GateUpParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ PassPicks picks;
   // The first block lets the next kernel start once it has written the ids, which that kernel may
@@ -55,13 +78,14 @@ __global__ void __launch_bounds__(1024, 1)
   if (blockIdx.x == 0) AllowNext();
   if (rows == 0) return;
 
-  const int units = picks.count * p.units_of_expert;
-  int ahead_unit = static_cast<int>(blockIdx.x);
+  const ExpertUnit first(static_cast<int>(blockIdx.x), p.units_of_expert);
+  const ExpertUnit by(step, p.units_of_expert);
+  ExpertUnit ahead = first;
   int ahead_group = part;
   const auto issue = [&] {
-    const int tile = ahead_unit % p.units_of_expert * p.slots + slot;
-    if (ahead_unit < units && tile < p.tiles) {
-      const auto expert = static_cast<std::size_t>(picks.expert[ahead_unit / p.units_of_expert]);
+    const int tile = ahead.tile * p.slots + slot;
+    if (ahead.pick < picks.count && tile < p.tiles) {
+      const auto expert = static_cast<std::size_t>(picks.expert[ahead.pick]);
       const auto index = static_cast<std::size_t>(tile) * p.groups + ahead_group;
       CopyTile<Set>(ring, p.gate.type,
                     p.gate.data + expert * p.gate.expert_bytes + index * p.gate.tile_bytes,
@@ -74,7 +98,7 @@ __global__ void __launch_bounds__(1024, 1)
     ahead_group += p.parts;
     if (ahead_group >= p.groups) {
       ahead_group = part;
-      ahead_unit += step;
+      ahead.Advance(by, p.units_of_expert);
     }
   };
   for (int stage = 0; stage < p.stages; ++stage) issue();
@@ -86,9 +110,10 @@ __global__ void __launch_bounds__(1024, 1)
   const LaneColumns columns(rows);
   const int outputs = 16 * rows;
   float* mine = partial + slot * 2 * p.groups * outputs;
-  for (int unit = static_cast<int>(blockIdx.x); unit < units; unit += step) {
-    const int pick = unit / p.units_of_expert;
-    const int first_tile = unit % p.units_of_expert * p.slots;
+  const SmallDivision by_rows(rows);
+  for (ExpertUnit unit = first; unit.pick < picks.count;) {
+    const int pick = unit.pick;
+    const int first_tile = unit.tile * p.slots;
     for (int group = part; group < p.groups; group += p.parts) {
       const std::byte* pair = ring.Take();
 #pragma unroll 1
@@ -106,16 +131,18 @@ __global__ void __launch_bounds__(1024, 1)
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < p.slots * outputs;
          i += static_cast<int>(blockDim.x)) {
-      const int row = i % outputs / 16;
-      const int output = 16 * (first_tile + i / outputs) + i % 16;
+      const int of_slot = by_rows.Quotient(i / 16);
+      const int row = i / 16 - of_slot * rows;
+      const int output = 16 * (first_tile + of_slot) + i % 16;
       const int rank = picks.Rank<kOne>(pick, row);
       if (output >= p.n || rank < 0) continue;
-      const float* t = partial + i / outputs * 2 * p.groups * outputs + i % outputs;
+      const float* t = partial + of_slot * 2 * p.groups * outputs + 16 * row + i % 16;
       const float g = SumGroups(t, p.groups, outputs);
       const float u = SumGroups(t + p.groups * outputs, p.groups, outputs);
       p.h[static_cast<std::size_t>(row * p.top_k + rank) * p.h_stride + output] = ExactSilu(g) * u;
     }
-    if (unit + step < units) __syncthreads();
+    unit.Advance(by, p.units_of_expert);
+    if (unit.pick < picks.count) __syncthreads();
   }
 }
 
@@ -208,6 +235,7 @@ __global__ void __launch_bounds__(kDownWarps * 32, 1)
   const LaneColumns columns(rows);
   const int outputs = 16 * rows;
   float* mine = partial + slot * p.groups * outputs;
+  const SmallDivision by_rows(rows);
   for (int first = 0; first < picks.count; first += p.slots) {
     const int pick = first + slot;
     for (int group = part; group < p.groups; group += p.parts) {
@@ -235,8 +263,9 @@ __global__ void __launch_bounds__(kDownWarps * 32, 1)
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < p.slots * outputs;
          i += static_cast<int>(blockDim.x)) {
-      const int row = i % outputs / 16;
-      const int of_pick = first + i / outputs;
+      const int of_slot = by_rows.Quotient(i / 16);
+      const int row = i / 16 - of_slot * rows;
+      const int of_pick = first + of_slot;
       const int output = 16 * static_cast<int>(blockIdx.x) + i % 16;
       if (of_pick >= picks.count || output >= p.n) continue;
       const int rank = picks.Rank<kOne>(of_pick, row);
@@ -246,7 +275,7 @@ __global__ void __launch_bounds__(kDownWarps * 32, 1)
       const float v = p.weights[row * p.top_k + rank] * y;
       if (fabsf(v) < 0x1p26F) {
         const long long q = __double2ll_rn(static_cast<double>(v) * 0x1p32);
-        atomicAdd(sums + i % outputs, static_cast<unsigned long long>(q));
+        atomicAdd(sums + 16 * row + i % 16, static_cast<unsigned long long>(q));
       } else {
         atomicMin(p.failed_row, row);
       }
