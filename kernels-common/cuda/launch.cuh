@@ -51,12 +51,28 @@ cudaError_t PreferShared(void (*kernel)(Parameters...)) {
                               cudaSharedmemCarveoutMaxShared);
 }
 
+// Allows `bytes` of dynamic shared memory, or what the device has for the kernel where that is less.
 template <class... Parameters>
 cudaError_t AllowShared(void (*kernel)(Parameters...), std::size_t bytes) {
-  const cudaError_t status = PreferShared(kernel);
-  if (status != cudaSuccess) return status;
+  int device = 0;
+  int most = 0;
+  cudaFuncAttributes attributes = {};
+  cudaError_t status = PreferShared(kernel);
+  if (status == cudaSuccess) {
+    status = cudaGetDevice(&device);
+  }
+  if (status == cudaSuccess) {
+    status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
+  if (status == cudaSuccess) {
+    status = cudaFuncGetAttributes(&attributes, kernel);
+  }
+  if (status != cudaSuccess) {
+    return status;
+  }
+  const std::size_t offered = static_cast<std::size_t>(most) - attributes.sharedSizeBytes;
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(bytes));
+                              static_cast<int>(bytes < offered ? bytes : offered));
 }
 
 }  // namespace bloomery::kernels::cuda

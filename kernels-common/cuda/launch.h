@@ -7,6 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace bloomery::kernels::cuda {
@@ -17,6 +18,16 @@ struct Launch {
   // Kernels start early and wait (cudaGridDependencySynchronize) before they read what others
   // wrote. Only where the device has it (compute capability 9.0 and up).
   bool dependent = false;
+  // Most shared memory a block may have on the device (cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  // launch functions cut their work by it. What every device of compute capability 8.0 and up has.
+  std::int32_t shared_bytes_max = 99 * 1024;
 };
+
+// Dynamic shared memory for a kernel that would like `wanted` bytes at most and declares up to
+// `own` itself.
+inline std::size_t SharedLimit(const Launch& launch, std::size_t wanted, std::size_t own) {
+  const std::size_t most = static_cast<std::size_t>(launch.shared_bytes_max) - own;
+  return wanted < most ? wanted : most;
+}
 
 }  // namespace bloomery::kernels::cuda

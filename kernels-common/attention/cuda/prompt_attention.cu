@@ -1,5 +1,7 @@
 #include "kernels-common/attention/cuda/prompt_attention.h"
 
+#include <algorithm>
+
 #include "kernels-common/attention/cuda/prompt_attention.cuh"
 #include "kernels-common/attention/cuda/rows_attention.h"
 #include "kernels-common/attention/cuda/setup.h"
@@ -94,6 +96,7 @@ cudaError_t PromptAttention(const Launch& launch, const CardAttention& attention
   int shared_most = 0;
   const cudaError_t error = SharedBytesMost(&shared_most);
   if (error != cudaSuccess) return error;
+  shared_most = std::min(shared_most, launch.shared_bytes_max);
   const Entry* entry = FindEntry(attention, UsableShared(shared_most));
   if (entry == nullptr || attention.scale <= 0.0F || attention.rows.rows <= kExactPromptRows) {
     return RowsAttention(launch, attention, nullptr);

@@ -156,6 +156,7 @@ cudaError_t LaunchRows(const Launch& launch, RowsPlan& plan) {
   int shared_most = 0;
   const cudaError_t error = SharedBytesMost(&shared_most);
   if (error != cudaSuccess) return error;
+  shared_most = std::min(shared_most, launch.shared_bytes_max);
   shared_most -= static_cast<int>(sizeof(RowsExchange)) + 1024;
   constexpr int kShare = kBlocksAMultiprocessor<kHeads>;
   const int groups = a.rows.rows * a.kv_heads * plan.chunks;

@@ -41,10 +41,11 @@ struct PromptParameters {
   QuantisedView x;      // integer formats
   const float* x_rows;  // float formats
   std::size_t x_stride;
-  std::int32_t block_pairs;  // pairs of tiles of a block
-  RowBound rows;             // dense
-  std::int32_t columns;      // of a block, at most kPromptColumns; divides by 8
-  const ExpertTile* tiles;   // grouped; null: dense
+  std::int32_t block_pairs;     // pairs of tiles of a block
+  std::int32_t resident_steps;  // in shared memory at a time; all, or a block has a pair a warp
+  RowBound rows;                // dense
+  std::int32_t columns;         // of a block, at most kPromptColumns; divides by 8
+  const ExpertTile* tiles;      // grouped; null: dense
   const std::int32_t* tile_count;
   const std::int32_t* place_rows;  // gate/up: activation row of a place; null: the place itself
 };

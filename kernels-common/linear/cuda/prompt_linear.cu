@@ -7,8 +7,9 @@
 namespace bloomery::kernels::cuda {
 namespace {
 
-// Of the 227 KiB a block may have, less what a kernel declares itself.
+// Of the 227 KiB a block may have on the largest cards, and what a kernel declares itself.
 constexpr std::size_t kSharedBytesMax = 225 * 1024;
+constexpr std::size_t kOwnSharedBytes = 2 * 1024;
 
 const PromptKernels* FindKernels(int ggml_type) {
   for (const auto find : {FindPromptKernelsK, FindPromptKernels32, FindPromptKernelsIq}) {
@@ -25,6 +26,7 @@ struct Plan {
   PromptKernelPointer kernel = nullptr;
   std::int32_t columns = kPromptColumns;
   std::int32_t block_pairs = kFloatWarps;
+  std::int32_t resident_steps = 0;
   unsigned threads = kFloatThreads;
   std::size_t shared_bytes = 0;
 };
@@ -38,21 +40,52 @@ struct Extent {
   std::int32_t steps = 0;    // of 256 values
 };
 
-// Columns of a block that fit in shared memory: a multiple of 8, or 0.
-std::int32_t ColumnsMax(const PromptKernels& kernels, std::int32_t steps) {
-  const std::int64_t bytes = kSharedBytesMax - 8 * static_cast<std::int64_t>(steps);
+// Columns of a block whose every step fits in `shared` bytes: a multiple of 8, or 0.
+std::int32_t ColumnsMax(const PromptKernels& kernels, std::int32_t steps, std::size_t shared) {
+  const std::int64_t bytes =
+      static_cast<std::int64_t>(shared) - 8 * static_cast<std::int64_t>(steps);
   const std::int64_t column =
       static_cast<std::int64_t>(steps) * kernels.column_bytes + kPromptColumnBytes;
   return static_cast<std::int32_t>(std::min<std::int64_t>(bytes / column / 8 * 8, kPromptColumns));
+}
+
+std::size_t SharedBytes(const PromptKernels& kernels, std::int32_t columns, std::int32_t resident,
+                        std::int32_t steps) {
+  return static_cast<std::size_t>(columns) *
+             static_cast<std::size_t>(resident * kernels.column_bytes + kPromptColumnBytes) +
+         8 * static_cast<std::size_t>(steps);
+}
+
+// Long rows whose steps do not all fit, for a useful number of columns: a block takes as many steps
+// at a time as fit, and a pair a warp.
+constexpr std::int32_t kFewColumns = 16;
+Plan ChunkPlan(const PromptKernels& kernels, const Extent& extent, std::size_t shared) {
+  Plan plan;
+  plan.kernel = kernels.kernel;
+  plan.threads = kPromptThreads;
+  plan.columns = std::min(2 * kFewColumns, extent.columns);
+  plan.block_pairs = kPromptWarps;
+  plan.resident_steps = extent.steps;
+  while (plan.resident_steps > 1 &&
+         SharedBytes(kernels, plan.columns, plan.resident_steps, extent.steps) > shared) {
+    --plan.resident_steps;
+  }
+  plan.shared_bytes = SharedBytes(kernels, plan.columns, plan.resident_steps, extent.steps);
+  return plan;
 }
 
 // The cut that ends first if blocks ran in waves, one on a multiprocessor. A pair's step costs
 // about three column groups besides its own (its weights are unpacked), a block's start about as
 // much as a pair's step.
 Plan ChoosePlan(const Launch& launch, const PromptKernels& kernels, const Extent& extent) {
+  const std::size_t shared = SharedLimit(launch, kSharedBytesMax, kOwnSharedBytes);
+  const std::int32_t columns_max =
+      std::min(ColumnsMax(kernels, extent.steps, shared), extent.columns);
+  if (columns_max < kFewColumns) {
+    return ChunkPlan(kernels, extent, shared);
+  }
   Plan best;
   const std::int64_t slots = std::max(launch.multiprocessors, 1);
-  const std::int32_t columns_max = std::min(ColumnsMax(kernels, extent.steps), extent.columns);
   std::int64_t least = INT64_MAX;
   for (std::int32_t columns = columns_max; columns > 0; columns -= 8) {
     const std::int64_t units =
@@ -72,13 +105,10 @@ Plan ChoosePlan(const Launch& launch, const PromptKernels& kernels, const Extent
       break;
     }
   }
-  best.kernel = columns_max == 0 ? nullptr : kernels.kernel;
+  best.kernel = kernels.kernel;
   best.threads = kPromptThreads;
-  const std::size_t columns = static_cast<std::size_t>(best.columns);
-  const auto steps = static_cast<std::size_t>(extent.steps);
-  best.shared_bytes =
-      columns * (steps * static_cast<std::size_t>(kernels.column_bytes) + kPromptColumnBytes) +
-      8 * steps;
+  best.resident_steps = extent.steps;
+  best.shared_bytes = SharedBytes(kernels, best.columns, extent.steps, extent.steps);
   return best;
 }
 
@@ -120,6 +150,7 @@ cudaError_t StartPrompt(const Launch& launch, int ggml_type, Extent extent, Prom
     blocks += (PromptPairs(p.jobs[j].n, gate_up) + plan.block_pairs - 1) / plan.block_pairs;
   }
   p.block_pairs = plan.block_pairs;
+  p.resident_steps = plan.resident_steps;
   p.columns = plan.columns;
   const std::int32_t units =
       extent.units != 0 ? extent.units : (extent.rows + plan.columns - 1) / plan.columns;

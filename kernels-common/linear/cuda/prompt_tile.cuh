@@ -395,7 +395,9 @@ struct RunningResults {
   }
 };
 
-// Shared memory: a stage a step, results of 8 warps (128 bytes a column each), a barrier a step.
+// Shared memory: a stage a resident step, results of 8 warps (128 bytes a column each), a barrier a
+// step. Where not all steps are resident, a warp has one pair, and the block goes on from stretch
+// to stretch of steps together.
 template <class Tile>
 __device__ __forceinline__ void PromptBody(const PromptParameters& p, const PromptUnit& unit,
                                            std::byte* shared, const std::byte** rows) {
@@ -404,7 +406,7 @@ __device__ __forceinline__ void PromptBody(const PromptParameters& p, const Prom
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   const std::int32_t steps = (p.k + 255) / 256;
-  std::byte* after = shared + steps * p.columns * Layout::kColumnBytes;
+  std::byte* after = shared + p.resident_steps * p.columns * Layout::kColumnBytes;
   const RunningResults results = {reinterpret_cast<float4*>(after + thread / 32 * p.columns * 128) +
                                   lane};
   auto* ready = reinterpret_cast<std::uint64_t*>(after + kPromptWarps * p.columns * 128);
@@ -418,52 +420,58 @@ __device__ __forceinline__ void PromptBody(const PromptParameters& p, const Prom
   const std::int32_t groups = (unit.count + 7) / 8;
   const std::int32_t end =
       min(PromptPairs(unit.job->n, unit.job->up != nullptr), (unit.block + 1) * p.block_pairs);
-  std::int32_t pair = unit.block * p.block_pairs + thread / 32;
+  const std::int32_t first_pair = unit.block * p.block_pairs + thread / 32;
   const std::byte* weight[2];
   typename Tile::Raw raw[2];
-  if (pair < end) {
-    FindPairTiles<Tile>(unit, steps, pair, weight);
+  if (first_pair < end) {
+    FindPairTiles<Tile>(unit, steps, first_pair, weight);
     Tile::Load(weight[0], lane, raw[0]);
     Tile::Load(weight[1], lane, raw[1]);
   }
-  for (std::int32_t g = 0; g < steps; ++g) {
-    CopyStage<Tile>(p.x, rows, g, 8 * groups, Layout(shared, p.columns, g));
-    ArriveAfterCopies(ready + g);
-  }
   const LaneOffsets<Tile> offsets;
-  for (bool first = true; pair < end; pair += kPromptWarps, first = false) {
-    for (std::int32_t g = 0; g < steps; ++g) {
-      const Pair weights(raw);
-      const bool more = g + 1 < steps || pair + kPromptWarps < end;
-      if (g + 1 < steps) {
-        weight[0] += Tile::kBytes;
-        weight[1] += Tile::kBytes;
-      } else if (more) {
-        FindPairTiles<Tile>(unit, steps, pair + kPromptWarps, weight);
-      }
-      if (more) {
-        Tile::Load(weight[0], lane, raw[0]);
-        Tile::Load(weight[1], lane, raw[1]);
-      }
-      if (g + 2 < steps) {
-        PrefetchTile<Tile>(weight[0] + Tile::kBytes);
-        PrefetchTile<Tile>(weight[1] + Tile::kBytes);
-      }
-      if (first) {
-        WaitBarrier(ready + g);
-      }
-      const Layout stage(shared, p.columns, g);
-#pragma unroll 1
-      for (std::int32_t n = 0; n < groups; ++n) {
-        float y[2][4] = {};
-        if (g > 0) {
-          results.Load(n, y);
-        }
-        weights.Add(stage, offsets, n, y);
+  for (std::int32_t begin = 0; begin < steps; begin += p.resident_steps) {
+    const std::int32_t stop = min(begin + p.resident_steps, steps);
+    if (begin > 0) {
+      __syncthreads();  // all are done with the last stretch
+    }
+    for (std::int32_t g = begin; g < stop; ++g) {
+      CopyStage<Tile>(p.x, rows, g, 8 * groups, Layout(shared, p.columns, g - begin));
+      ArriveAfterCopies(ready + g);
+    }
+    for (std::int32_t pair = first_pair; pair < end; pair += kPromptWarps) {
+      for (std::int32_t g = begin; g < stop; ++g) {
+        const Pair weights(raw);
+        const bool more = g + 1 < steps || pair + kPromptWarps < end;
         if (g + 1 < steps) {
-          results.Store(n, y);
-        } else {
-          StoreColumns(unit, pair, n, y);
+          weight[0] += Tile::kBytes;
+          weight[1] += Tile::kBytes;
+        } else if (more) {
+          FindPairTiles<Tile>(unit, steps, pair + kPromptWarps, weight);
+        }
+        if (more) {
+          Tile::Load(weight[0], lane, raw[0]);
+          Tile::Load(weight[1], lane, raw[1]);
+        }
+        if (g + 2 < steps) {
+          PrefetchTile<Tile>(weight[0] + Tile::kBytes);
+          PrefetchTile<Tile>(weight[1] + Tile::kBytes);
+        }
+        if (pair == first_pair) {
+          WaitBarrier(ready + g);
+        }
+        const Layout stage(shared, p.columns, g - begin);
+#pragma unroll 1
+        for (std::int32_t n = 0; n < groups; ++n) {
+          float y[2][4] = {};
+          if (g > 0) {
+            results.Load(n, y);
+          }
+          weights.Add(stage, offsets, n, y);
+          if (g + 1 < steps) {
+            results.Store(n, y);
+          } else {
+            StoreColumns(unit, pair, n, y);
+          }
         }
       }
     }

@@ -17,9 +17,9 @@ constexpr int kWeightWarps = 2;
 constexpr int kThreads = 32 * kRowWarps * kWeightWarps;
 constexpr int kRows = kTall * kRowWarps;
 constexpr int kValues = 128;
-constexpr int kStages = 5;
 
-template <int kWide>
+// kStages: of the copies; as many as hide a trip to L2, or as shared memory has room for.
+template <int kWide, int kStages>
 struct Block {
   static constexpr int kWeights = kWide * kWeightWarps;
   static constexpr int kStageFloats = (kRows + kWeights) * kValues;
@@ -33,7 +33,7 @@ __device__ void CopyStage(const RouterLinearArgs& p, std::int32_t live, std::int
                           std::int32_t first_weight, std::int32_t start, float* stage) {
   constexpr int kWidth = kVector ? 4 : 1;
   constexpr int kPieces = kValues / kWidth;
-  constexpr int kLines = kRows + Block<kWide>::kWeights;
+  constexpr int kLines = kRows + kWide * kWeightWarps;
   for (int i = static_cast<int>(threadIdx.x); i < kLines * kPieces; i += kThreads) {
     const int line = i / kPieces;
     const std::int32_t k = start + i % kPieces * kWidth;
@@ -66,9 +66,9 @@ __device__ __forceinline__ void TreeOfLanes(float (&sums)[kCount]) {
   }
 }
 
-template <int kWide, bool kVector>
+template <int kWide, int kStages, bool kVector>
 __global__ void __launch_bounds__(kThreads, 1) RouterKernel(const RouterLinearArgs p) {
-  using B = Block<kWide>;
+  using B = Block<kWide, kStages>;
   extern __shared__ __align__(16) float shared[];
   WaitForInputs();
   AllowNext();
@@ -137,39 +137,46 @@ __global__ void __launch_bounds__(kThreads, 1) RouterKernel(const RouterLinearAr
   }
 }
 
-template <int kWide>
+template <int kWide, int kStages>
 cudaError_t Prepare() {
-  const cudaError_t first = AllowShared(RouterKernel<kWide, true>, Block<kWide>::kSharedBytes);
-  const cudaError_t second = AllowShared(RouterKernel<kWide, false>, Block<kWide>::kSharedBytes);
+  constexpr std::size_t kBytes = Block<kWide, kStages>::kSharedBytes;
+  const cudaError_t first = AllowShared(RouterKernel<kWide, kStages, true>, kBytes);
+  const cudaError_t second = AllowShared(RouterKernel<kWide, kStages, false>, kBytes);
   return first != cudaSuccess ? first : second;
 }
 
-template <int kWide>
+template <int kWide, int kStages>
 cudaError_t LaunchRouter(const Launch& launch, const RouterLinearArgs& args) {
-  using B = Block<kWide>;
+  using B = Block<kWide, kStages>;
   const dim3 grid(static_cast<unsigned>((args.n + B::kWeights - 1) / B::kWeights),
                   static_cast<unsigned>((args.rows.max + kRows - 1) / kRows));
-  return args.k % 4 == 0
-             ? Start(launch, grid, dim3(kThreads), B::kSharedBytes, RouterKernel<kWide, true>, args)
-             : Start(launch, grid, dim3(kThreads), B::kSharedBytes, RouterKernel<kWide, false>,
-                     args);
+  const auto kernel =
+      args.k % 4 == 0 ? RouterKernel<kWide, kStages, true> : RouterKernel<kWide, kStages, false>;
+  return Start(launch, grid, dim3(kThreads), B::kSharedBytes, kernel, args);
 }
 
 }  // namespace
 
 cudaError_t PrepareRouterLinear() {
-  const cudaError_t first = Prepare<8>();
-  const cudaError_t second = Prepare<16>();
-  return first != cudaSuccess ? first : second;
+  cudaError_t status = Prepare<16, 5>();
+  if (status == cudaSuccess) {
+    status = Prepare<8, 5>();
+  }
+  return status == cudaSuccess ? Prepare<8, 3>() : status;
 }
 
 cudaError_t RouterLinear(const Launch& launch, const RouterLinearArgs& args) {
   if (args.rows.max == 0 || args.n == 0) {
     return cudaSuccess;
   }
+  constexpr std::size_t kMost = Block<16, 5>::kSharedBytes;
+  const std::size_t shared = SharedLimit(launch, kMost, 0);
   const std::int32_t wide_blocks = (args.n + 31) / 32 * ((args.rows.max + kRows - 1) / kRows);
-  return wide_blocks >= launch.multiprocessors ? LaunchRouter<16>(launch, args)
-                                               : LaunchRouter<8>(launch, args);
+  if (shared >= kMost && wide_blocks >= launch.multiprocessors) {
+    return LaunchRouter<16, 5>(launch, args);
+  }
+  return shared >= Block<8, 5>::kSharedBytes ? LaunchRouter<8, 5>(launch, args)
+                                             : LaunchRouter<8, 3>(launch, args);
 }
 
 }  // namespace bloomery::kernels::cuda

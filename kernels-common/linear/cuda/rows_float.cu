@@ -157,6 +157,7 @@ cudaError_t RowsFloat(const Launch& launch, RowsParams& p) {
     p.units += p.matrices[i].n * each;
   }
   const std::size_t bytes = p.norm_weight == nullptr ? 0 : std::size_t{4} * p.k;
+  if (bytes > SharedLimit(launch, bytes, 1024)) return cudaErrorInvalidValue;
   if (is_short) {
     const bool side = p.normed.data != nullptr || p.normed_f32 != nullptr;
     const std::int32_t warps = p.units + (side ? p.rows * p.groups : 0);

@@ -235,14 +235,13 @@ __global__ void __launch_bounds__(kSumThreads) PickSumKernel(const PickSumRowsAr
   }
 }
 
-// Warps that own pairs: what shared memory holds the counters of.
-std::int32_t GroupWarps(std::int32_t experts) { return experts > 512 ? 16 : kGroupWarps; }
+// Counters of `warps` warps that own pairs.
+std::size_t GroupShared(std::int32_t experts, std::int32_t warps) {
+  return 8 * static_cast<std::size_t>(warps) * static_cast<std::size_t>(experts);
+}
 
 constexpr std::size_t kGroupSharedMax = 224 * 1024;
-
-std::size_t GroupShared(std::int32_t experts) {
-  return 8 * static_cast<std::size_t>(GroupWarps(experts)) * static_cast<std::size_t>(experts);
-}
+constexpr std::size_t kGroupOwnBytes = 1024;
 
 }  // namespace
 
@@ -267,12 +266,17 @@ cudaError_t RouteRows(const Launch& launch, const RouteRowsArgs& args) {
 }
 
 cudaError_t GroupPicks(const Launch& launch, const GroupPicksArgs& args) {
-  const std::size_t counters = GroupShared(args.experts);
+  const std::size_t most = SharedLimit(launch, kGroupSharedMax, kGroupOwnBytes);
+  std::int32_t warps = kGroupWarps;
+  while (warps > 1 && GroupShared(args.experts, warps) > most) {
+    warps /= 2;
+  }
+  const std::size_t counters = GroupShared(args.experts, warps);
   const std::size_t rows =
       2 * static_cast<std::size_t>(args.rows.max) * static_cast<std::size_t>(args.top_k);
-  const bool stage = args.rows.max <= 65536 && counters + rows <= kGroupSharedMax;
+  const bool stage = args.rows.max <= 65536 && counters + rows <= most;
   return Start(launch, dim3(1), dim3(kGroupThreads), counters + (stage ? rows : 0), GroupKernel,
-               args, GroupWarps(args.experts), stage);
+               args, warps, stage);
 }
 
 cudaError_t PickSumRows(const Launch& launch, const PickSumRowsArgs& args) {

@@ -64,6 +64,7 @@ std::vector<CardInfo> ListCards() {
     card.name = static_cast<const char*>(properties.name);
     card.compute_capability = properties.major * 10 + properties.minor;
     card.multiprocessors = properties.multiProcessorCount;
+    card.shared_bytes_max = static_cast<int32_t>(properties.sharedMemPerBlockOptin);
     card.total_bytes = properties.totalGlobalMem;
     cards.push_back(std::move(card));
   }

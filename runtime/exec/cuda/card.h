@@ -24,6 +24,7 @@ struct CardInfo {
   std::string name;                // "NVIDIA H200"
   int32_t compute_capability = 0;  // 90 for 9.0
   int32_t multiprocessors = 0;
+  int32_t shared_bytes_max = 0;  // a block's, at most
   uint64_t total_bytes = 0;
   std::optional<uint64_t> free_bytes = {};  // when it was opened; none: it was not
 

@@ -108,7 +108,8 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   limits_.logit_rows_max = LogitRows(limits_.rows_max);
   launch_ = {.stream = stream_.get(),
              .multiprocessors = card.multiprocessors,
-             .dependent = card.compute_capability >= 90};
+             .dependent = card.compute_capability >= 90,
+             .shared_bytes_max = card.shared_bytes_max};
   PrepareKernels(card);
   CardWeightLayout layout(model, description_);
   LogDecoded(layout.decoded());

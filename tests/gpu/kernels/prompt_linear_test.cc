@@ -37,7 +37,7 @@ DeviceArray<std::byte> OnCard(testing::AlignedBytes& bytes) {
   return DeviceArray<std::byte>(std::span<const std::byte>(bytes.span()));
 }
 
-TEST(CardPromptLinear, EveryFormatHasTheReferencesBitsAtAnyShape) {
+void ExpectEveryFormatsBits() {
   const std::size_t shapes[][3] = {// rows, n, k in units of 256 values
                                    {9, 133, 3},
                                    {16, 40, 9},
@@ -68,6 +68,13 @@ TEST(CardPromptLinear, EveryFormatHasTheReferencesBitsAtAnyShape) {
           << format->name << " rows " << rows << " n " << n << " k " << c.k;
     }
   }
+}
+
+TEST(CardPromptLinear, EveryFormatHasTheReferencesBitsAtAnyShape) { ExpectEveryFormatsBits(); }
+
+TEST(CardPromptLinear, ACardOfLessSharedMemoryMakesTheSameBits) {
+  const testing::LessSharedMemory less;
+  ExpectEveryFormatsBits();
 }
 
 TEST(CardPromptLinear, LargestCodesAndScalesStayExact) {
@@ -318,6 +325,13 @@ TEST(CardPromptExperts, EveryFormatHasTheReferencesBits) {
   for (const FormatTraits* format : CardFormats()) {
     ExpectExperts(*format, *format, 512, 256, 12, 3, 64, 61, SkewedIds(64, 3, 12));
   }
+}
+
+TEST(CardPromptExperts, ACardOfLessSharedMemoryMakesTheSameBits) {
+  const testing::LessSharedMemory less;
+  ExpectExperts(*FindFormat(12), *FindFormat(14), 2048, 256, 10, 4, 128, 128,
+                SkewedIds(128, 4, 10));
+  ExpectExperts(*FindFormat(8), *FindFormat(8), 256, 4096, 4, 2, 128, 120, SkewedIds(128, 2, 4));
 }
 
 TEST(CardPromptExperts, SkewedLoadsAndExpertsWithoutRows) {

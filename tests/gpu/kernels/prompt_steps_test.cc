@@ -302,7 +302,7 @@ TEST(CardSelect, RowsAreGatheredByTheMapUpToTheLiveCount) {
   EXPECT_TRUE(SameBits(y.Read(), expected));
 }
 
-TEST(CardRouter, LogitsHaveN8sBitsAtAnyShape) {
+void ExpectLogitsBits() {
   const std::size_t shapes[][3] = {{128, 2048, 33}, {128, 2048, 512}, {5, 77, 9},
                                    {60, 1000, 16},  {257, 96, 100},   {1, 2048, 1}};
   const FormatTraits* f32 = FindFormat(0);
@@ -340,6 +340,13 @@ TEST(CardRouter, LogitsHaveN8sBitsAtAnyShape) {
     Finish(cuda::RouterLinear(TestLaunch(), args));
     EXPECT_TRUE(SameBits(y.Read(), expected)) << n << " x " << k << " x " << rows;
   }
+}
+
+TEST(CardRouter, LogitsHaveN8sBitsAtAnyShape) { ExpectLogitsBits(); }
+
+TEST(CardRouter, ACardOfLessSharedMemoryMakesTheSameBits) {
+  const testing::LessSharedMemory less;
+  ExpectLogitsBits();
 }
 
 struct RouteResult {
@@ -480,7 +487,7 @@ void ExpectGroups(const std::vector<std::int32_t>& ids, std::size_t rows_max, st
   EXPECT_TRUE(SameValues(got_tiles, expected_tiles));
 }
 
-TEST(CardGroups, PlacesAscendByPairAndTilesCoverThem) {
+void ExpectGroupsOfManyShapes() {
   const std::size_t shapes[][4] = {{16, 9, 8, 128}, {512, 512, 8, 128},    {4096, 4093, 8, 128},
                                    {64, 33, 1, 5},  {128, 100, 10, 500},   {32, 32, 32, 1024},
                                    {16, 0, 8, 128}, {4096, 4096, 32, 1024}};
@@ -498,6 +505,13 @@ TEST(CardGroups, PlacesAscendByPairAndTilesCoverThem) {
     SCOPED_TRACE(rows_max);
     ExpectGroups(ids, rows_max, live, top_k, experts);
   }
+}
+
+TEST(CardGroups, PlacesAscendByPairAndTilesCoverThem) { ExpectGroupsOfManyShapes(); }
+
+TEST(CardGroups, ACardOfLessSharedMemoryMakesTheSameGroups) {
+  const testing::LessSharedMemory less;
+  ExpectGroupsOfManyShapes();
 }
 
 TEST(CardGroups, AllRowsMayPickTheSameExperts) {
