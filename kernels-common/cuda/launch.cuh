@@ -51,7 +51,8 @@ cudaError_t PreferShared(void (*kernel)(Parameters...)) {
                               cudaSharedmemCarveoutMaxShared);
 }
 
-// Allows `bytes` of dynamic shared memory, or what the device has for the kernel where that is less.
+// Allows `bytes` of dynamic shared memory, or what the device has for the kernel where that is
+// less.
 template <class... Parameters>
 cudaError_t AllowShared(void (*kernel)(Parameters...), std::size_t bytes) {
   int device = 0;

@@ -167,7 +167,7 @@ cudaError_t LaunchRows(const Launch& launch, RowsPlan& plan) {
     plan.mergers = std::clamp(launch.multiprocessors / 2 / groups, 1, kHeads);
   }
   int shared = LayOut<kType>(plan, kHeads, shared_most / kShare);
-  if (shared > shared_most) return cudaErrorInvalidConfiguration;
+  if (shared > shared_most) return cudaErrorInvalidValue;
   const dim3 grid(plan.splits, a.kv_heads * plan.chunks, a.rows.rows);
   const auto kernel = a.value_dim <= kOneRoundDims
                           ? RowsAttentionKernel<kType, kHeads, 1>

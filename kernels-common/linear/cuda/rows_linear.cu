@@ -30,6 +30,7 @@ constexpr int kStreamBlocks = 3;
 constexpr int kSplitWarps = 24;
 constexpr int kSplitThreads = 1024;
 constexpr std::size_t kSharedMax = 216 * 1024;
+constexpr std::size_t kOwnShared = 4 * 1024;  // at most, of a kernel
 
 // A place in a warp's sequence of tiles: units of a block, groups of a warp.
 struct TilePlace {
@@ -180,15 +181,16 @@ std::int64_t StreamTiles(const Launch& launch) {
 }
 
 // Sets what lies behind the codes in shared memory; its bytes in all. `stage`: whether input rows
-// may be staged where there is room.
-std::size_t LayOut(RowsParams& p, std::int32_t warps, std::int32_t slots, bool stage) {
+// may be staged where `most` bytes have room.
+std::size_t LayOut(RowsParams& p, std::int32_t warps, std::int32_t slots, bool stage,
+                   std::size_t most) {
   const bool norm = p.norm_weight != nullptr;
   p.norm_at = p.layout.bytes;
   p.stage_at = norm ? p.norm_at + p.k * 4 : 0;
   p.tiles_at = norm ? p.stage_at + p.rows * p.k * 4 : p.norm_at;
   const std::size_t tiles = static_cast<std::size_t>(warps) * p.stages * p.tile_stride;
   const std::size_t partial = std::size_t{4} * 16 * p.rows * p.groups * slots;
-  if (norm && (!stage || p.tiles_at + tiles + partial > kSharedMax)) {
+  if (norm && (!stage || p.tiles_at + tiles + partial > most)) {
     p.tiles_at = p.stage_at;
     p.stage_at = 0;
   }
@@ -201,8 +203,9 @@ cudaError_t StartStream(const Launch& launch, RowsParams& p) {
   constexpr int kWarps = kStreamThreads / 32;
   p.parts = 1;
   p.stages = 2;
-  const std::size_t shared = LayOut(p, kWarps, 0, p.rows == 1);
-  if (shared > kSharedMax) return cudaErrorInvalidValue;
+  const std::size_t most = SharedLimit(launch, kSharedMax, kOwnShared);
+  const std::size_t shared = LayOut(p, kWarps, 0, p.rows == 1, most);
+  if (shared > most) return cudaErrorInvalidValue;
   const auto blocks = static_cast<unsigned>(kStreamBlocks * launch.multiprocessors);
   return Start(launch, dim3(blocks), dim3(kStreamThreads), shared, RowsStreamKernel<Set, kOne>, p);
 }
@@ -210,33 +213,42 @@ cudaError_t StartStream(const Launch& launch, RowsParams& p) {
 template <class Set, bool kOne>
 cudaError_t StartSplit(const Launch& launch, RowsParams& p, std::int64_t tiles) {
   // A warp a group, in even rounds where there are more groups than warps; then as many row tiles
-  // at a time as one block a multiprocessor needs.
-  const std::int32_t rounds = (p.groups + kSplitWarps - 1) / kSplitWarps;
-  p.parts = (p.groups + rounds - 1) / rounds;
+  // at a time as one block a multiprocessor needs, or shared memory holds; then more rounds.
+  const std::size_t most = SharedLimit(launch, kSharedMax, kOwnShared);
   const std::int64_t even = (tiles + launch.multiprocessors - 1) / launch.multiprocessors;
-  p.slots = static_cast<std::int32_t>(std::min<std::int64_t>(kSplitWarps / p.parts, even));
-  p.units = 0;
-  for (std::int32_t i = 0; i < p.count; ++i) {
-    p.matrices[i].first_unit = p.units;
-    p.units += ((p.matrices[i].n + 15) / 16 + p.slots - 1) / p.slots;
+  std::int32_t rounds = (p.groups + kSplitWarps - 1) / kSplitWarps;
+  for (; rounds <= p.groups; ++rounds) {
+    p.parts = (p.groups + rounds - 1) / rounds;
+    p.slots = static_cast<std::int32_t>(std::min<std::int64_t>(kSplitWarps / p.parts, even));
+    for (; p.slots > 0; --p.slots) {
+      p.units = 0;
+      for (std::int32_t i = 0; i < p.count; ++i) {
+        p.matrices[i].first_unit = p.units;
+        p.units += ((p.matrices[i].n + 15) / 16 + p.slots - 1) / p.slots;
+      }
+      const std::int32_t warps = p.parts * p.slots;
+      p.stages = p.units <= launch.multiprocessors && p.parts == p.groups ? 1 : 2;
+      std::size_t shared = LayOut(p, warps, p.slots, true, most);
+      if (shared > most && p.stages > 1) {
+        p.stages = 1;
+        shared = LayOut(p, warps, p.slots, true, most);
+      }
+      if (shared > most) continue;
+      const auto blocks = std::min(
+          p.units, launch.multiprocessors * std::min<std::int32_t>(32 / warps, most / shared));
+      return Start(launch, dim3(blocks), dim3(32 * warps), shared, RowsSplitKernel<Set, kOne>, p);
+    }
   }
-  const std::int32_t warps = p.parts * p.slots;
-  p.stages = p.units <= launch.multiprocessors && p.parts == p.groups ? 1 : 2;
-  std::size_t shared = LayOut(p, warps, p.slots, true);
-  if (shared > kSharedMax && p.stages > 1) {
-    p.stages = 1;
-    shared = LayOut(p, warps, p.slots, true);
-  }
-  if (shared > kSharedMax) return cudaErrorInvalidValue;
-  const auto blocks = std::min(
-      p.units, launch.multiprocessors * std::min<std::int32_t>(32 / warps, kSharedMax / shared));
-  return Start(launch, dim3(blocks), dim3(32 * warps), shared, RowsSplitKernel<Set, kOne>, p);
+  return cudaErrorInvalidValue;
 }
 
 template <class Set, bool kOne>
 cudaError_t StartIntegers(const Launch& launch, RowsParams& p, std::int64_t tiles) {
-  return tiles >= StreamTiles(launch) ? StartStream<Set, kOne>(launch, p)
-                                      : StartSplit<Set, kOne>(launch, p, tiles);
+  if (tiles >= StreamTiles(launch)) {
+    const cudaError_t status = StartStream<Set, kOne>(launch, p);
+    if (status != cudaErrorInvalidValue) return status;
+  }
+  return StartSplit<Set, kOne>(launch, p, tiles);
 }
 
 // A launch for the matrices of one activation group, or one for each part of the rows.

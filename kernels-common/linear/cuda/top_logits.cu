@@ -19,6 +19,7 @@ using Key = unsigned long long;
 constexpr unsigned kAll = 0xFFFFFFFFU;
 constexpr int kHeads = 1024;
 constexpr int kHeadWarps = 8;
+constexpr std::size_t kOwnShared = 8 * 1024;  // at most, of TopKernel
 constexpr int kSortThreads = 1024;
 static_assert(kHeads == kSortThreads);
 
@@ -137,8 +138,14 @@ __device__ __forceinline__ void RankKeys(const Key* keys, int count, int* ranks)
   if (mine < count && larger != 0) atomicAdd(ranks + mine, larger);
 }
 
+// kShared: entries lie in shared memory; else, where that has no room for them, behind the heads in
+// the scratch.
+template <bool kShared>
 __global__ void __launch_bounds__(kSortThreads, 1) TopKernel(const TopLogitsArgs args) {
-  extern __shared__ __align__(16) Key entries[];
+  extern __shared__ __align__(16) Key shared_entries[];
+  Key* const entries = kShared ? shared_entries
+                               : static_cast<Key*>(args.scratch) + gridDim.x * kHeads +
+                                     blockIdx.x * EntriesOf(args.vocabulary);
   __shared__ int ranks[kSortThreads];
   __shared__ int stretches[kChosen];
   __shared__ int chosen;
@@ -190,13 +197,15 @@ __global__ void __launch_bounds__(kSortThreads, 1) TopKernel(const TopLogitsArgs
 }  // namespace
 
 std::size_t TopLogitsScratchBytes(std::int32_t rows) {
-  return static_cast<std::size_t>(rows) * kHeads * sizeof(Key);
+  constexpr std::size_t kKeys = kHeads + EntriesOf(kTopLogitsVocabularyMax);
+  return static_cast<std::size_t>(rows) * kKeys * sizeof(Key);
 }
 
 cudaError_t PrepareTopLogits() {
-  const cudaError_t status = PreferShared(HeadsKernel);
+  cudaError_t status = PreferShared(HeadsKernel);
+  if (status == cudaSuccess) status = PreferShared(TopKernel<false>);
   if (status != cudaSuccess) return status;
-  return AllowShared(TopKernel, EntriesOf(kTopLogitsVocabularyMax) * sizeof(Key));
+  return AllowShared(TopKernel<true>, EntriesOf(kTopLogitsVocabularyMax) * sizeof(Key));
 }
 
 cudaError_t TopLogits(const Launch& launch, const TopLogitsArgs& args) {
@@ -210,8 +219,11 @@ cudaError_t TopLogits(const Launch& launch, const TopLogitsArgs& args) {
   const cudaError_t status =
       Start(launch, dim3(blocks, rows), dim3(32 * kHeadWarps), 0, HeadsKernel, args);
   if (status != cudaSuccess) return status;
-  return Start(launch, dim3(rows), dim3(kSortThreads), EntriesOf(args.vocabulary) * sizeof(Key),
-               TopKernel, args);
+  const std::size_t bytes = EntriesOf(args.vocabulary) * sizeof(Key);
+  if (bytes > SharedLimit(launch, bytes, kOwnShared)) {
+    return Start(launch, dim3(rows), dim3(kSortThreads), 0, TopKernel<false>, args);
+  }
+  return Start(launch, dim3(rows), dim3(kSortThreads), bytes, TopKernel<true>, args);
 }
 
 }  // namespace bloomery::kernels::cuda

@@ -21,6 +21,7 @@ template <>
 constexpr int kGroupOf<Types32> = 32;
 
 constexpr std::size_t kSharedMax = 208 * 1024;
+constexpr std::size_t kOwnShared = 8 * 1024;      // at most, of a kernel
 constexpr std::size_t kSharedOfAll = 220 * 1024;  // of a multiprocessor, for dynamic parts
 // Most warps of a block.
 constexpr int kGateUpWarps = 24;
@@ -295,27 +296,33 @@ std::int32_t PassExpertsMax(std::int32_t rows, std::int32_t top_k, std::int32_t 
 template <class Set, bool kOne>
 cudaError_t StartGateUp(const Launch& launch, GateUpParams& p) {
   p.layout = LayOutRowCodes(p.k, kGroupOf<Set>, p.rows);
-  const std::int32_t rounds = (p.groups + kGateUpWarps - 1) / kGateUpWarps;
-  p.parts = (p.groups + rounds - 1) / rounds;
-  // As many row tiles at a time as one block a multiprocessor needs, or shared memory holds.
+  // A warp a group, in even rounds; as many row tiles at a time as one block a multiprocessor
+  // needs, or shared memory holds; then more rounds.
+  const std::size_t most = SharedLimit(launch, kSharedMax, kOwnShared);
+  const std::size_t of_all = most < kSharedMax ? most : kSharedOfAll;
   const std::int32_t picks = PassExpertsMax(p.rows, p.top_k, p.experts);
   const std::int32_t even = (picks * p.tiles + launch.multiprocessors - 1) / launch.multiprocessors;
   // Two blocks of 16 warps with a pair of tiles a warp, rather than one with two pairs.
   const std::int32_t warps_at_most =
       picks * p.tiles <= 3 * launch.multiprocessors ? kGateUpWarps : 16;
-  for (p.slots = std::clamp(warps_at_most / p.parts, 1, even); p.slots > 0; --p.slots) {
-    p.units_of_expert = (p.tiles + p.slots - 1) / p.slots;
-    const std::int32_t units = picks * p.units_of_expert;
-    const std::int32_t warps = p.parts * p.slots;
-    p.stages = 1;
-    p.tiles_at = p.layout.bytes;
-    p.table_at = p.tiles_at + warps * p.stages * (p.gate.tile_bytes + p.up.tile_bytes);
-    p.partial_at = p.table_at + (kOne ? 0 : 8 * p.experts);
-    const std::size_t bytes = p.partial_at + std::size_t{4} * 2 * 16 * p.rows * p.groups * p.slots;
-    if (bytes > kSharedMax) continue;
-    const auto blocks = std::min(
-        units, launch.multiprocessors * std::min<std::int32_t>(32 / warps, kSharedOfAll / bytes));
-    return Start(launch, dim3(blocks), dim3(32 * warps), bytes, GateUpKernel<Set, kOne>, p);
+  std::int32_t rounds = (p.groups + kGateUpWarps - 1) / kGateUpWarps;
+  for (; rounds <= p.groups; ++rounds) {
+    p.parts = (p.groups + rounds - 1) / rounds;
+    for (p.slots = std::clamp(warps_at_most / p.parts, 1, even); p.slots > 0; --p.slots) {
+      p.units_of_expert = (p.tiles + p.slots - 1) / p.slots;
+      const std::int32_t units = picks * p.units_of_expert;
+      const std::int32_t warps = p.parts * p.slots;
+      p.stages = 1;
+      p.tiles_at = p.layout.bytes;
+      p.table_at = p.tiles_at + warps * p.stages * (p.gate.tile_bytes + p.up.tile_bytes);
+      p.partial_at = p.table_at + (kOne ? 0 : 8 * p.experts);
+      const std::size_t bytes =
+          p.partial_at + std::size_t{4} * 2 * 16 * p.rows * p.groups * p.slots;
+      if (bytes > most) continue;
+      const auto blocks = std::min(
+          units, launch.multiprocessors * std::min<std::int32_t>(32 / warps, of_all / bytes));
+      return Start(launch, dim3(blocks), dim3(32 * warps), bytes, GateUpKernel<Set, kOne>, p);
+    }
   }
   return cudaErrorInvalidValue;
 }
@@ -324,19 +331,21 @@ template <class Set, bool kOne>
 cudaError_t StartDown(const Launch& launch, DownParams& p) {
   constexpr std::int32_t kWarps = kDownWarps;
   p.layout = LayOutRowCodes(256, kGroupOf<Set>, p.rows);
+  const std::size_t most = SharedLimit(launch, kSharedMax, kOwnShared);
   const std::int32_t picks = PassExpertsMax(p.rows, p.top_k, p.experts);
-  p.parts = std::clamp(kWarps / picks, 1, p.groups);
-  for (p.slots = std::min(kWarps / p.parts, picks); p.slots > 0; --p.slots) {
-    // More warps hide more than a second tile a warp would.
-    p.stages = 1;
-    const std::int32_t warps = p.parts * p.slots;
-    p.tiles_at = warps * p.layout.bytes;
-    p.table_at = p.tiles_at + warps * p.stages * p.down.tile_bytes;
-    p.partial_at = p.table_at + (kOne ? 0 : 8 * p.experts);
-    const std::size_t bytes = p.partial_at + std::size_t{4} * 16 * p.rows * p.groups * p.slots;
-    if (bytes <= kSharedMax) {
-      return Start(launch, dim3((p.n + 15) / 16), dim3(32 * warps), bytes, DownKernel<Set, kOne>,
-                   p);
+  for (p.parts = std::clamp(kWarps / picks, 1, p.groups); p.parts > 0; --p.parts) {
+    for (p.slots = std::min(kWarps / p.parts, picks); p.slots > 0; --p.slots) {
+      // More warps hide more than a second tile a warp would.
+      p.stages = 1;
+      const std::int32_t warps = p.parts * p.slots;
+      p.tiles_at = warps * p.layout.bytes;
+      p.table_at = p.tiles_at + warps * p.stages * p.down.tile_bytes;
+      p.partial_at = p.table_at + (kOne ? 0 : 8 * p.experts);
+      const std::size_t bytes = p.partial_at + std::size_t{4} * 16 * p.rows * p.groups * p.slots;
+      if (bytes <= most) {
+        return Start(launch, dim3((p.n + 15) / 16), dim3(32 * warps), bytes, DownKernel<Set, kOne>,
+                     p);
+      }
     }
   }
   return cudaErrorInvalidValue;

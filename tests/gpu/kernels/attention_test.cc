@@ -54,6 +54,27 @@ TEST_F(CardAttention, OneRowHasTheReferencesBitsAtEveryDepth) {
   }
 }
 
+// Two stages of keys and what a pass brings need not fit in the least a card has: then it says so.
+TEST_F(CardAttention, ACardOfLessSharedMemoryMakesTheSameBitsOrRefuses) {
+  const testing::LessSharedMemory less;
+  for (const KvType type : kTypes) {
+    for (const std::int32_t rows : {1, 8}) {
+      HeadShape shape;
+      shape.type = type;
+      AttentionCase made(shape, {{0, 129, rows}}, 0, 7);
+      const AttentionCase::Card card = made.MakeCard();
+      made.RunHost();
+      const DeviceArray<std::byte> workspace(cuda::RowsAttentionWorkspaceBytes(card.attention));
+      const cudaError_t status =
+          cuda::HeadAttentionRows(TestLaunch(), card.attention, card.inputs, workspace.data());
+      if (status != cudaErrorInvalidValue) {
+        Finish(status);
+        EXPECT_TRUE(SameBits(made.LiveOut(card), made.expected())) << static_cast<int>(type);
+      }
+    }
+  }
+}
+
 TEST_F(CardAttention, RowsOfOneSlotSeeEachOther) {
   for (const KvType type : kTypes) {
     HeadShape shape;
@@ -219,6 +240,15 @@ TEST_F(CardAttention, PromptsStayWithinTheBand) {
     ExpectPromptBand(shape, {{0, 0, 63}}, 2);
     ExpectPromptBand(shape, {{1, 0, 200}, {0, 77, 30}, {2, 500, 26}}, 0);
     ExpectPromptBand(shape, {{0, 130, 600}}, 40);
+  }
+}
+
+TEST_F(CardAttention, PromptsOnACardOfLessSharedMemoryStayWithinTheBand) {
+  const testing::LessSharedMemory less;
+  for (const KvType type : {KvType::kF16, KvType::kQ8_0}) {
+    HeadShape shape;
+    shape.type = type;
+    ExpectPromptBand(shape, {{1, 0, 200}, {0, 77, 30}, {2, 500, 26}}, 0);
   }
 }
 

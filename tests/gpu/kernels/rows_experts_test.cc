@@ -327,6 +327,23 @@ TEST(CardRowsExperts, OneRowAtTheShapeWhereDecodeIsMeasured) {
   EXPECT_EQ(large.failed_row(), 0);
 }
 
+TEST(CardRowsExperts, ACardOfLessSharedMemoryMakesTheSameBits) {
+  const testing::LessSharedMemory less;
+  for (const std::size_t rows : {1, 8}) {
+    Shape shape;
+    shape.rows = shape.live = rows;
+    shape.experts = 24;
+    shape.top_k = 8;
+    shape.width = 2048;
+    shape.ff = 768;
+    ExpectReferenceBits(shape, 12, 12, 14);
+    shape.width = 512;
+    shape.ff = 4096;
+    shape.top_k = 2;
+    ExpectReferenceBits(shape, 8, 8, 8);
+  }
+}
+
 TEST(CardRowsExperts, ManyGroupsOfH) {
   Shape shape;
   shape.experts = 4;

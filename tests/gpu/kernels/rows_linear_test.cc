@@ -160,6 +160,19 @@ TEST(CardRowsLinear, MatricesThatStreamHaveTheSameBits) {
   ExpectReferenceBits(14, 68000, 768, 1, false);
 }
 
+TEST(CardRowsLinear, ACardOfLessSharedMemoryMakesTheSameBits) {
+  const testing::LessSharedMemory less;
+  Prepare();
+  for (const std::size_t rows : {1, 8}) {
+    for (const int type : {8, 12, 14, 40}) {
+      ExpectReferenceBits(type, 96, 4096, rows, true);
+      ExpectReferenceBits(type, 96, 8192, rows, false);
+    }
+    ExpectReferenceBits(12, 68000, 256, rows, true);  // streams
+    ExpectReferenceBits(1, 96, 2048, rows, true);
+  }
+}
+
 TEST(CardRowsLinear, FloatFormatsFollowN8) {
   Prepare();
   for (const int type : {0, 1, 30}) {

@@ -82,6 +82,15 @@ TEST(CardTopLogits, RandomRowsOfAnyVocabulary) {
   }
 }
 
+TEST(CardTopLogits, ACardOfLessSharedMemoryFindsTheSame) {
+  const testing::LessSharedMemory less;
+  const std::int32_t vocabulary = cuda::kTopLogitsVocabularyMax;
+  std::vector<float> logits(2 * static_cast<std::size_t>(vocabulary), 1.5F);  // all reach the bound
+  ExpectSorted(logits, vocabulary, 2);
+  Random random(31);
+  ExpectSorted(random.Values(logits.size(), 9.0F), vocabulary, 2);
+}
+
 // All of the largest in one stretch, in every stretch alike, and few distinct values, so that ids
 // decide; zeros of both signs are one value.
 TEST(CardTopLogits, AwkwardOrdersAndTies) {
