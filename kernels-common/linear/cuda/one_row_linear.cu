@@ -146,6 +146,9 @@ constexpr std::size_t SharedBytes() {
   return kGroups * kWarpBytes + sizeof(float) * ((kNorm ? 256 * kGroups : 0) + 16 * kGroups + 4);
 }
 
+// What a block has on every card of compute capability 8.0 and up (launch.h).
+static_assert(SharedBytes<8, true>() <= 99 * 1024 && SharedBytes<16, true>() <= 99 * 1024);
+
 template <int kGroups, bool kNorm>
 cudaError_t StartShape(const Launch& launch, const OneRowParams& p) {
   return Start(launch, dim3(static_cast<unsigned>(p.tiles)), dim3(32 * kGroups),
