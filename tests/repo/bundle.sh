@@ -33,6 +33,8 @@ done
 strip --strip-unneeded "$out"/bin/* "$out"/lib/*.so* "$out"/plugins/*/*.so
 
 needed=$(objdump -T "$out"/bin/* "$out"/lib/*.so* "$out"/plugins/*/*.so | grep -oE 'GLIBC_2\.[0-9]+' | sort -uV | tail -1)
+# Both programs hold the kernels of the card: a window as large as the bundle stores them once.
+export XZ_OPT=--lzma2=preset=6,dict=64MiB
 tar -C dist -cJf dist/bloomery-linux-x86_64.tar.xz bloomery
 tar -C dist -cJf dist/bloomery-linux-x86_64-no-model.tar.xz --exclude='bloomery/share/bloomery/models' bloomery
 echo "dist/bloomery: $(du -sm "$out" | cut -f1) MiB, needs $needed"
