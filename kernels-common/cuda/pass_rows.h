@@ -13,6 +13,9 @@ struct PassRowsView {
   const std::int32_t* index = nullptr;     // [rows] position in the slot's planes
   const std::int32_t* position = nullptr;  // [rows] rope position
   std::int32_t rows = 0;                   // the bucket: what grids are made for
+  // RowsAttention only: the rows it does, `live` of them; null: rows 0 to live - 1. The other
+  // arrays are those of the whole pass.
+  const std::int32_t* map = nullptr;
 };
 
 }  // namespace bloomery::kernels::cuda

@@ -69,4 +69,4 @@ if [ "${1:-}" != quick ]; then
   cat "$out/bench.md"
   sort -u "$out/bench.err" | head -5
 fi
-[ $failed = 0 ] || { grep -E 'FAILED|Failure' -A6 "$log" | head -60; exit 1; }
+[ $failed = 0 ] || { grep -E 'FAILED|Failure|beside others' -A6 "$log" | head -60; exit 1; }

@@ -98,7 +98,7 @@ cudaError_t PromptAttention(const Launch& launch, const CardAttention& attention
   if (error != cudaSuccess) return error;
   shared_most = std::min(shared_most, launch.shared_bytes_max);
   const Entry* entry = FindEntry(attention, UsableShared(shared_most));
-  if (entry == nullptr || attention.scale <= 0.0F || attention.rows.rows <= kExactPromptRows) {
+  if (entry == nullptr || attention.scale <= 0.0F) {
     return RowsAttention(launch, attention, nullptr);
   }
   constexpr float kLog2E = 0x1.715476p+0F;

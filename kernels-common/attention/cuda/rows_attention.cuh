@@ -81,10 +81,11 @@ class RowsBlock {
     const int group = static_cast<int>(blockIdx.y);
     kv_head_ = p_.chunks == 1 ? group : group / p_.chunks;
     chunk_ = group - kv_head_ * p_.chunks;
-    row_ = static_cast<int>(blockIdx.z);
+    const int place = static_cast<int>(blockIdx.z);
+    const int live = *a.rows.live;
+    row_ = a.rows.map == nullptr ? place : place < live ? a.rows.map[place] : 0;
     first_head_ = kv_head_ * p_.ratio + chunk_ * kHeads;
     heads_ = min(kHeads, p_.ratio - chunk_ * kHeads);
-    const int live = *a.rows.live;
     slot_ = a.rows.slot[row_];
     index_ = a.rows.index[row_];
     first_fresh_ = row_;
@@ -100,7 +101,7 @@ class RowsBlock {
     }
     windows_ = index_ / kWindow + 1;
     issue_window_ = split_;
-    return row_ < live && (index_ >= 0 ? split_ < windows_ : split_ == 0);
+    return place < live && (index_ >= 0 ? split_ < windows_ : split_ == 0);
   }
 
   // Constants that PrepareConstants() will want, asked for along with the row arrays.

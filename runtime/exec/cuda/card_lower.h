@@ -19,6 +19,7 @@ struct CardLowerOptions {
   int32_t rows = 0;      // the row bucket
   int32_t top_rows = 0;  // logit rows whose best logits the host gets
   const CardWeightLayout* weights = nullptr;
+  int32_t slots = 1;
   int32_t slot_context = 0;              // rows of a slot's planes
   std::vector<std::string> wanted = {};  // exports to keep to the end of the pass
 };

@@ -111,13 +111,40 @@ void CardLowering::Attention(const graph::Node& node) {
     return;
   }
   const BufferId q = Of(node.inputs[0]);
-  Emit({q, plan.out}, [=, few = few_rows()](const CardBinder& b) {
+  if (!few_rows()) {
+    EmitPromptAttention(plan, q);
+    return;
+  }
+  Emit({q, plan.out}, [=](const CardBinder& b) {
     cuda::CardAttention bound = plan.Bind(b);
     bound.q = b.Floats(q);
-    return [bound, few, workspace = b.workspace()](const cuda::Launch& launch) {
-      return few ? cuda::RowsAttention(launch, bound, workspace)
-                 : cuda::PromptAttention(launch, bound);
+    return [bound, workspace = b.workspace()](const cuda::Launch& launch) {
+      return cuda::RowsAttention(launch, bound, workspace);
     };
+  });
+}
+
+// Rows of slots that bring a few only (those that decode beside a prompt) keep the exact order, so
+// that a row's bits do not depend on what else is in the pass: they are done again after the rest.
+// One slot alone brings more, or the pass is none of a prompt.
+void CardLowering::EmitPromptAttention(const AttentionPlan& plan, BufferId q) {
+  Emit({q, plan.out}, [=](const CardBinder& b) {
+    cuda::CardAttention bound = plan.Bind(b);
+    bound.q = b.Floats(q);
+    return [bound](const cuda::Launch& launch) { return cuda::PromptAttention(launch, bound); };
+  });
+  if (options_.slots == 1) return;
+  // More rows than these kernels split over blocks: none of their workspace is used.
+  const int32_t most = std::max(cuda::kMaxHeadRows + 1,
+                                std::min(options_.rows, cuda::kMaxHeadRows * options_.slots));
+  Emit({q, plan.out}, [=](const CardBinder& b) {
+    cuda::CardAttention bound = plan.Bind(b);
+    bound.q = b.Floats(q);
+    bound.rows.live = b.rows().word(CardRows::kLiveExact);
+    bound.rows.map = b.rows().array(CardRows::kExactRows);
+    bound.rows.rows = most;
+    return
+        [bound](const cuda::Launch& launch) { return cuda::RowsAttention(launch, bound, nullptr); };
   });
 }
 
@@ -197,11 +224,7 @@ void CardLowering::FusedAttention(const AttentionPlan& plan, const AttentionFusi
     return
         [append](const cuda::Launch& launch) { return cuda::HeadNormRopeAppend(launch, append); };
   });
-  Emit({turned, plan.out}, [=](const CardBinder& b) {
-    cuda::CardAttention bound = plan.Bind(b);
-    bound.q = b.Floats(turned);
-    return [bound](const cuda::Launch& launch) { return cuda::PromptAttention(launch, bound); };
-  });
+  EmitPromptAttention(plan, turned);
 }
 
 }  // namespace bloomery::exec

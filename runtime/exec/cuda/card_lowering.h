@@ -77,6 +77,7 @@ class CardLowering {
   AttentionPlan PlanAttention(const graph::Node& node);
   HeadInputsMaker HeadInputsOf(const AttentionFusion& fusion,
                                const kernels::cuda::CardAttention& args);
+  void EmitPromptAttention(const AttentionPlan& plan, BufferId q);
   void FusedAttention(const AttentionPlan& plan, const AttentionFusion& fusion);
   void Router(const graph::Node& node);
   void RoutedExperts(const graph::Node& node);

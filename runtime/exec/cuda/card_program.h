@@ -24,13 +24,15 @@
 
 namespace bloomery::exec {
 
-// What a pass and the host tell each other, in device memory and in its pinned twin: words, four
+// What a pass and the host tell each other, in device memory and in its pinned twin: words, five
 // arrays of `rows` words, then the best logits of the first `top_rows` logit rows. One copy brings
 // words and arrays before the first launch, one takes everything back after the last.
 struct CardRows {
+  // kExactRows: the first kLiveExact rows that attention takes in the exact order though the pass
+  // is a prompt's: those of slots with at most kMaxHeadRows rows in it.
   // Failed*: the lowest row that failed, of the pass or of the logit rows; INT32_MAX: none.
-  enum Word { kFailedRow, kFailedLogits, kLive, kLiveLogits, kLiveTop, kWords = 8 };
-  enum Array { kToken, kSlot, kIndex, kLogitMap, kArrays };
+  enum Word { kFailedRow, kFailedLogits, kLive, kLiveLogits, kLiveTop, kLiveExact, kWords = 8 };
+  enum Array { kToken, kSlot, kIndex, kLogitMap, kExactRows, kArrays };
 
   int32_t* base = nullptr;
   int32_t rows = 0;      // the program's

@@ -152,6 +152,7 @@ std::vector<CardLoweredGraph> CardSeat::LowerAll(const SeatSource& source,
     CardLowerOptions lower{.rows = rows,
                            .top_rows = std::min(rows, limits_.slots),
                            .weights = &layout,
+                           .slots = limits_.slots,
                            .slot_context = limits_.slot_context,
                            .wanted = {"logits"}};
     lower.wanted.insert(lower.wanted.end(), options.observe.begin(), options.observe.end());
@@ -298,6 +299,16 @@ void CardSeat::WriteInputs(const CardProgram& program, std::span<const PassRow> 
     in.array(CardRows::kIndex)[i] = row.index;
     if (row.logits) in.array(CardRows::kLogitMap)[logits++] = static_cast<int32_t>(i);
   }
+  int32_t exact = 0;
+  for (size_t first = 0, end = 0; first < rows.size(); first = end) {
+    end = first + 1;
+    while (end < rows.size() && rows[end].slot == rows[first].slot) ++end;
+    if (end - first > static_cast<size_t>(cuda::kMaxHeadRows)) continue;
+    for (size_t i = first; i < end; ++i) {
+      in.array(CardRows::kExactRows)[exact++] = static_cast<int32_t>(i);
+    }
+  }
+  *in.word(CardRows::kLiveExact) = exact;
   *in.word(CardRows::kFailedRow) = INT32_MAX;
   *in.word(CardRows::kFailedLogits) = INT32_MAX;
   *in.word(CardRows::kLive) = static_cast<int32_t>(rows.size());

@@ -252,15 +252,6 @@ TEST_F(CardAttention, PromptsOnACardOfLessSharedMemoryStayWithinTheBand) {
   }
 }
 
-TEST_F(CardAttention, PromptsOfFewRowsAreExact) {
-  AttentionCase made({}, {{1, 0, 10}, {0, 300, 20}}, 2, 3);
-  const AttentionCase::Card card = made.MakeCard();
-  made.RunHost();
-  Finish(cuda::HeadNormRopeAppend(TestLaunch(), card.append));
-  Finish(cuda::PromptAttention(TestLaunch(), card.attention));
-  EXPECT_TRUE(SameBits(made.LiveOut(card), made.expected()));
-}
-
 TEST_F(CardAttention, PromptsOfOtherShapesStayWithinTheBand) {
   const HeadShape shapes[] = {
       {KvType::kF16, 4, 4, 64, 64, 64, true},    {KvType::kF16, 2, 2, 96, 96, 48, true},

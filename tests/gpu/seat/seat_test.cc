@@ -174,6 +174,53 @@ TEST(CardSeat, EightSlotsTogetherHaveTheBitsOfEachAlone) {
   }
 }
 
+// With integer weights nothing of a row depends on the others: a slot that decodes beside a prompt,
+// and prompts that share a pass, have the bits that they have alone.
+TEST(CardSeat, DecodeBesideAPromptAndPromptsTogetherHaveTheBitsOfEachAlone) {
+  const std::vector<int32_t> ids = Ids("long");
+  constexpr int32_t kSlots = 4;
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", BL_F16, kSlots));
+  // Rows of each slot in the shared pass: one that decodes after 30 others, and three prompts.
+  constexpr int32_t kBefore[kSlots] = {30, 0, 0, 0};
+  constexpr int32_t kRows[kSlots] = {1, 25, 150, 8};
+  const auto stretch = [&](int32_t slot) {
+    std::vector<exec::PassRow> rows;
+    for (int32_t i = kBefore[slot]; i < kBefore[slot] + kRows[slot]; ++i) {
+      const auto at = static_cast<size_t>((i * 3 + slot * 11) % 300);
+      rows.push_back({.slot = slot, .index = i, .token = ids[at], .logits = true});
+    }
+    return rows;
+  };
+  const auto before = [&](int32_t slot) {
+    card.seat->Cut(slot, 0);
+    for (int32_t i = 0; i < kBefore[slot]; ++i) {
+      const exec::PassRow row = {.slot = slot, .index = i, .token = ids[static_cast<size_t>(i)]};
+      card.seat->Run({&row, 1});
+    }
+  };
+  const auto logits_of = [&](int32_t count) {
+    Rows logits;
+    for (int32_t i = 0; i < count; ++i) {
+      const std::span<const float> row = card.seat->Logits(i);
+      logits.emplace_back(row.begin(), row.end());
+    }
+    return logits;
+  };
+  Rows alone;
+  for (int32_t slot = 0; slot < kSlots; ++slot) {
+    before(slot);
+    card.seat->Run(stretch(slot));
+    for (std::vector<float>& row : logits_of(kRows[slot])) alone.push_back(std::move(row));
+  }
+  std::vector<exec::PassRow> all;
+  for (int32_t slot = 0; slot < kSlots; ++slot) {
+    before(slot);
+    for (const exec::PassRow& row : stretch(slot)) all.push_back(row);
+  }
+  card.seat->Run(all);
+  EXPECT_EQ(FirstDifference(logits_of(static_cast<int32_t>(all.size())), alone), "");
+}
+
 TEST(CardSeat, TheBestLogitsAreThoseOfTheRow) {
   const std::vector<int32_t> ids = Ids("long");
   const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", BL_F16, 2));
