@@ -35,6 +35,33 @@ __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// The same for a count known when it runs; above 6 as 6.
+__device__ __forceinline__ void WaitForCopies(int pending) {
+  switch (pending) {
+    case 0:
+      WaitForCopies<0>();
+      break;
+    case 1:
+      WaitForCopies<1>();
+      break;
+    case 2:
+      WaitForCopies<2>();
+      break;
+    case 3:
+      WaitForCopies<3>();
+      break;
+    case 4:
+      WaitForCopies<4>();
+      break;
+    case 5:
+      WaitForCopies<5>();
+      break;
+    default:
+      WaitForCopies<6>();
+      break;
+  }
+}
+
 // Barriers in shared memory that complete once, when `arrivals` threads' copies have.
 __device__ __forceinline__ void InitBarrier(std::uint64_t* barrier, std::uint32_t arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(arrivals)

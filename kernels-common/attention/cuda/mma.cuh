@@ -13,7 +13,7 @@
 
 #include <cstdint>
 
-#include "kernels-common/attention/cuda/async_copy.cuh"
+#include "kernels-common/cuda/async_copy.cuh"
 
 namespace bloomery::kernels::cuda {
 

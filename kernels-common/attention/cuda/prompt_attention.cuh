@@ -9,10 +9,10 @@
 // way into one buffer, q8_0 where its rows allow it from bytes copied behind the computation.
 #pragma once
 
-#include "kernels-common/attention/cuda/async_copy.cuh"
 #include "kernels-common/attention/cuda/card_attention.h"
 #include "kernels-common/attention/cuda/heads.cuh"
 #include "kernels-common/attention/cuda/mma.cuh"
+#include "kernels-common/cuda/async_copy.cuh"
 
 namespace bloomery::kernels::cuda {
 
@@ -197,7 +197,7 @@ class PromptBlock {
       std::byte* to = tile + TileAt<kWidth>(key, chunk);
 #pragma unroll
       for (int row = 0; row < kTileKeys; row += kRowStep) {
-        CopyAsync16OrZero(to + row * kWidth * 2, from, row < last);
+        CopyAsync<16>(to + row * kWidth * 2, from, row < last ? 16 : 0);
         from += kRowStep * plane.row_bytes;
       }
     } else {
@@ -206,8 +206,8 @@ class PromptBlock {
         const int key = item / kItems;
         const int chunk = item % kItems;
         const int at = first + 8 * chunk;
-        CopyAsync16OrZero(tile + TileAt<kWidth>(key, chunk),
-                          HeadRow(plane, dim, begin + key) + 2 * at, begin + key < end && at < dim);
+        CopyAsync<16>(tile + TileAt<kWidth>(key, chunk), HeadRow(plane, dim, begin + key) + 2 * at,
+                      begin + key < end && at < dim ? 16 : 0);
       }
     }
   }
@@ -269,7 +269,7 @@ class PromptBlock {
       const int key = item / kItems;
       const int at = item % kItems * 8;
       if (begin + key < end && at < bytes) {
-        CopyAsync8(raw + key * kRowBytes + at, source + key * plane.row_bytes + at);
+        CopyAsync<8>(raw + key * kRowBytes + at, source + key * plane.row_bytes + at);
       }
     }
   }

@@ -138,7 +138,7 @@ class RowsBlock {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       if (i * step >= rows) break;
-      CopyAsync16(to, from);
+      CopyAsync<16>(to, from);
       to += to_step;
       from += from_step;
     }

@@ -81,7 +81,7 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::CopyWindows(float* to, int be
         p_.window_values + (WindowPlace(merger + head * mergers) + begin) * p_.attention.value_dim;
 #pragma unroll 4
     for (int i = 4 * static_cast<int>(threadIdx.x); i < values; i += 4 * kRowsThreads) {
-      CopyAsync16(to + head * values + i, from + i);
+      CopyAsync<16>(to + head * values + i, from + i);
     }
   }
   CommitCopies();

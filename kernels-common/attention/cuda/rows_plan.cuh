@@ -4,9 +4,9 @@
 #pragma once
 
 #include "kernels-common/attention/attention.h"
-#include "kernels-common/attention/cuda/async_copy.cuh"
 #include "kernels-common/attention/cuda/card_attention.h"
 #include "kernels-common/attention/cuda/heads.cuh"
+#include "kernels-common/cuda/async_copy.cuh"
 
 namespace bloomery::kernels::cuda {
 

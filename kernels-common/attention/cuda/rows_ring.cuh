@@ -63,7 +63,7 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::IssueValues(int begin, std::b
       const std::byte* from = source + first * plane.row_bytes + at;
 #pragma unroll 4
       for (int key = first; key < keys; key += step) {
-        CopyAsync16(to, from);
+        CopyAsync<16>(to, from);
         to += step * bytes;
         from += step * plane.row_bytes;
       }
@@ -74,7 +74,7 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::IssueValues(int begin, std::b
     for (int item = static_cast<int>(threadIdx.x); item < keys * parts; item += kRowsThreads) {
       const int key = item / parts;
       const int at = (item - key * parts) * 16;
-      CopyAsync16(stage + key * bytes + at, source + key * plane.row_bytes + at);
+      CopyAsync<16>(stage + key * bytes + at, source + key * plane.row_bytes + at);
     }
   } else {
     CopyQ8(stage, bytes, source, plane.row_bytes, keys, bytes);
@@ -94,7 +94,7 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::CopyQ8(std::byte* stage, int 
     std::byte* to = stage + key * stride + at;
     const std::byte* from = source + key * row_bytes + at;
     if (p_.copy_unit == 4) {
-      CopyAsync4(to, from);
+      CopyAsync<4>(to, from);
     } else {
       *reinterpret_cast<std::uint16_t*>(to) = __ldcg(reinterpret_cast<const unsigned short*>(from));
     }

@@ -16,13 +16,6 @@
 namespace bloomery::kernels::cuda {
 namespace {
 
-using CommonTypes = TypeSet<kQ4K, kQ6K>;
-
-template <class Set>
-constexpr int kGroupOf = 256;
-template <>
-constexpr int kGroupOf<Types32> = 32;
-
 // Of blocks that stream; how many share a multiprocessor.
 constexpr int kStreamThreads = 256;
 constexpr int kStreamBlocks = 3;

@@ -76,9 +76,7 @@ class TileRing {
   }
 
  private:
-  __device__ __forceinline__ std::uint32_t Shared() const {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(memory_));
-  }
+  __device__ __forceinline__ std::uint32_t Shared() const { return SharedAddress(memory_); }
   __device__ __forceinline__ static void CopyVector(std::uint32_t to, const std::byte* from) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
                  : "memory");

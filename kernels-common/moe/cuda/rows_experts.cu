@@ -13,13 +13,6 @@
 namespace bloomery::kernels::cuda {
 namespace {
 
-using CommonTypes = TypeSet<kQ4K, kQ6K>;
-
-template <class Set>
-constexpr int kGroupOf = 256;
-template <>
-constexpr int kGroupOf<Types32> = 32;
-
 constexpr std::size_t kSharedMax = 208 * 1024;
 constexpr std::size_t kOwnShared = 8 * 1024;      // at most, of a kernel
 constexpr std::size_t kSharedOfAll = 220 * 1024;  // of a multiprocessor, for dynamic parts

@@ -31,5 +31,13 @@ using Types256 = TypeSet<kQ4K, kQ6K, kQ5K, kQ3K, kQ2K, kIq4Xs, kIq3S, kIq3Xxs, k
 using Types32 = TypeSet<kQ8_0, kQ4_0, kIq4Nl, kMxfp4, kNvfp4>;
 using CardTypes = TypeSet<kQ4K, kQ6K, kQ5K, kQ3K, kQ2K, kIq4Xs, kIq3S, kIq3Xxs, kIq2Xs, kIq2Xxs,
                           kQ8_0, kQ4_0, kIq4Nl, kMxfp4, kNvfp4>;
+// What most files are made of: kernels of these two alone are shorter.
+using CommonTypes = TypeSet<kQ4K, kQ6K>;
+
+// Values that share a scale of the activations.
+template <class Set>
+constexpr int kGroupOf = 256;
+template <>
+inline constexpr int kGroupOf<Types32> = 32;
 
 }  // namespace bloomery::kernels::cuda
