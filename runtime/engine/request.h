@@ -10,12 +10,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/text/grammar/grammar.h"
 #include "runtime/text/sampling.h"
 
 namespace bloomery::engine {
@@ -27,6 +29,9 @@ struct GenerateRequest {
   // Seed, n_probs, post_sampling_probs and ignore_eos are in here. The engine validates it, appends
   // the bans of ignore_eos to logit_bias and puts the seed in use in the place of a random one.
   text::SamplingParams sampling{};
+
+  // What the output must match, made by this model's GrammarCompiler; null: anything.
+  std::shared_ptr<const text::Grammar> grammar{};
 
   int32_t n_predict = -1;  // tokens at most; -1: the engine's default; 0: evaluate the prompt only
   std::vector<std::string> stop{};  // empty strings are dropped
