@@ -5,6 +5,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/utf8.h"
 #include "runtime/serve/errors.h"
+#include "runtime/serve/page.h"
 
 namespace bloomery::serve {
 namespace {
@@ -39,7 +40,6 @@ constexpr Route kRoutes[] = {
 
     {"POST", "/v1/chat/completions/control", nullptr, "control of a running completion"},
     {"POST", "/chat/completions/control", nullptr, "control of a running completion"},
-    {"GET", "/", nullptr, "the web page", true},
     {"GET", "/metrics", nullptr, "metrics"},
     {"POST", "/v1/responses", nullptr, "the responses API"},
     {"POST", "/responses", nullptr, "the responses API"},
@@ -174,6 +174,11 @@ std::optional<HttpResponse> Api::Admit(const HttpRequest& request) const {
   const auto path = RoutePath(request);
   const Route* route = path ? FindRoute(request.method, *path) : nullptr;
   const bool open = route != nullptr && route->open;
+  if (path && route == nullptr) {
+    if (auto page = PageAnswer(settings_, request, *path)) {
+      return WithCors(std::move(*page), request);
+    }
+  }
   if (!open && !settings_.api_keys.empty() && !KeyMatches(settings_.api_keys, request)) {
     return refuse(401, "Invalid API Key");
   }

@@ -11,6 +11,7 @@ std::string_view TypeOf(int status) {
     case 400:
     case 408:
     case 413:
+    case 415:
     case 431:
       return "invalid_request_error";
     case 401:

@@ -158,7 +158,7 @@ constexpr std::string_view kFilesRope = "Positions are scaled as the model's fil
 constexpr std::string_view kNoDraft = "Draft models are not in this version.";
 constexpr std::string_view kNoTools = "The server runs no tools of its own.";
 constexpr std::string_view kOneModel = "One server serves one model.";
-constexpr std::string_view kNoPage = "There is no web page in this version.";
+constexpr std::string_view kNoPageSettings = "The page keeps its settings in the browser.";
 
 constexpr int64_t kIntMax = INT32_MAX;
 
@@ -422,20 +422,23 @@ constexpr Flag kFlags[] = {
     {.group = "Network", .names = "--media-path", .value = kText, .metavar = "DIR",
      .support = kRefused, .help = "The server opens no local media files."},
     {.group = "Network", .names = "--path", .env = "LLAMA_ARG_STATIC_PATH", .value = kText,
-     .metavar = "DIR", .support = kRefused, .help = "The server serves no static files."},
+     .metavar = "DIR", .fallback = "the built-in page",
+     .help = "Serve the files of this folder at / in place of the web page.",
+     .apply = BLOOMERY_SET(s.page_folder = i.text)},
     {.group = "Network", .names = "--ssl-key-file", .env = "LLAMA_ARG_SSL_KEY_FILE", .value = kText,
      .metavar = "FILE", .support = kRefused, .help = "TLS is not built in; put a proxy in front."},
     {.group = "Network", .names = "--ssl-cert-file", .env = "LLAMA_ARG_SSL_CERT_FILE",
      .value = kText, .metavar = "FILE", .support = kRefused,
      .help = "TLS is not built in; put a proxy in front."},
     {.group = "Network", .names = "--ui --webui", .negative = "--no-ui --no-webui",
-     .env = "LLAMA_ARG_UI", .value = kSwitch, .support = kIgnored,
-     .help = kNoPage, .apply = BLOOMERY_ACCEPT_IF(!i.on)},
+     .env = "LLAMA_ARG_UI", .value = kSwitch, .fallback = "on",
+     .help = "Serve the web page at /.", .apply = BLOOMERY_SET(s.page = i.on)},
     {.group = "Network", .names = "--ui-config --webui-config", .env = "LLAMA_ARG_UI_CONFIG",
-     .value = kText, .metavar = "JSON", .support = kIgnored, .help = kNoPage},
+     .value = kText, .metavar = "JSON", .support = kIgnored,
+     .help = kNoPageSettings},
     {.group = "Network", .names = "--ui-config-file --webui-config-file",
      .env = "LLAMA_ARG_UI_CONFIG_FILE", .value = kText, .metavar = "FILE", .support = kIgnored,
-     .help = kNoPage},
+     .help = kNoPageSettings},
     {.group = "Network", .names = "--ui-mcp-proxy --webui-mcp-proxy",
      .negative = "--no-ui-mcp-proxy --no-webui-mcp-proxy", .env = "LLAMA_ARG_UI_MCP_PROXY",
      .value = kSwitch, .support = kRefused, .help = kNoTools, .apply = BLOOMERY_ACCEPT_IF(!i.on)},

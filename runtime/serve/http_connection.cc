@@ -371,7 +371,7 @@ std::string Connection::HeadOf(const HttpResponse& response, bool chunked) {
   }
   if (chunked) {
     if (!http10_) head += "Transfer-Encoding: chunked\r\n";
-  } else {
+  } else if (response.status != 304) {  // there a length would be that of the body left out
     head += "Content-Length: " + std::to_string(response.body.size()) + "\r\n";
   }
   head += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";

@@ -181,7 +181,7 @@ void HandleProps(const RouteContext& context) {
        {"endpoint_slots", settings.slots_route},
        {"endpoint_props", settings.props_writable},
        {"endpoint_metrics", false},
-       {"ui", false},
+       {"ui", settings.page},
        {"ui_settings", Json::Object()},
        {"chat_template", seat.chat_template->source()},
        {"chat_template_caps", CapsJson(seat.chat_template->caps())},

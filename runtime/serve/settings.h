@@ -48,6 +48,8 @@ struct ServeSettings {
   int sse_ping_s = 30;
   bool slots_route = true;
   bool props_writable = false;
+  bool page = true;         // the web page at /
+  std::string page_folder;  // files in place of the built-in page; empty: none
 
   // Engine.
   int context = 0;  // total rows over all slots; 0: as trained

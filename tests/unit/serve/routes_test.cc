@@ -54,7 +54,6 @@ TEST_F(RoutesTest, UnknownPathAndWrongMethodAre404) {
 TEST_F(RoutesTest, KnownRoutesNotOfferedAre501ByName) {
   Start();
   EXPECT_THAT(ErrorOf(Get("/metrics"), 501, "not_supported_error"), HasSubstr("metrics"));
-  EXPECT_THAT(ErrorOf(Get("/"), 501, "not_supported_error"), HasSubstr("the web page"));
   EXPECT_THAT(ErrorOf(Post("/v1/embeddings", "{}"), 501, "not_supported_error"),
               HasSubstr("embeddings"));
   EXPECT_THAT(ErrorOf(Post("/infill", "{}"), 501, "not_supported_error"), HasSubstr("infill"));
