@@ -192,6 +192,7 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   seat_.chat = DescribeChat(chat);
   const std::set<std::string>& inexact = runner_->inexact_operators();
   seat_.inexact_operators.assign(inexact.begin(), inexact.end());
+  seat_.residency = [this] { return runner_->ReadResidency(); };
   seat_.kernels = serve::Json::Object({{"isa", runner_->kernels()},
                                        {"threads", runner_->threads()},
                                        {"plan", runner_->PlanLine()}});

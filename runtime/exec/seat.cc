@@ -208,6 +208,17 @@ void Seat::FailPass(std::string_view op, int32_t layer, bl_status status, int64_
   throw Error(ErrorKind::kInternal, text);
 }
 
+std::vector<BankPicks> Seat::Banks(const std::string& tier, const PickCounts* picks) const {
+  std::vector<BankPicks> banks;
+  for (size_t i = 0; i < description_.banks.size(); ++i) {
+    const plugin::Bank& bank = description_.banks[i];
+    banks.push_back(
+        {.layer = bank.layer, .experts = bank.experts, .used = bank.used, .tier = tier});
+    if (picks != nullptr) banks.back().picks = picks->Read(i);
+  }
+  return banks;
+}
+
 uint64_t Seat::DenseBytes() const {
   uint64_t bytes = 0;
   for (const plugin::Weight& weight : description_.weights) {

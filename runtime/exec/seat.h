@@ -18,6 +18,7 @@
 
 #include "runtime/exec/lower/seat_info.h"
 #include "runtime/exec/pass.h"
+#include "runtime/exec/residency.h"
 #include "runtime/graph/graph.h"
 #include "runtime/graph/operator.h"
 #include "runtime/memory/host_memory.h"
@@ -126,6 +127,8 @@ class Seat : public PassRunner {
   // Measures how fast what runs the passes only reads its memory, in bytes a second: call it
   // between passes, as often as wanted. Holds memory of its own while it lives.
   virtual std::function<double()> MemoryReadMeter() = 0;
+  // Memory by tier and class, and what each expert has had. Any thread, also beside a pass.
+  virtual Residency ReadResidency() const = 0;
   // The plan that loading followed, every term named.
   virtual std::string PlanLine() const = 0;
   // How the weights were loaded, for the log.
@@ -145,6 +148,8 @@ class Seat : public PassRunner {
   const std::set<std::string>& inexact_operators() const { return inexact_; }
 
  protected:
+  // Every bank, lying in `tier`; with the rows of its experts where they are counted.
+  std::vector<BankPicks> Banks(const std::string& tier, const PickCounts* picks) const;
   // Throws Error(kUsage) for options out of range.
   Seat(const SeatSource& source, const SeatOptions& options);
 

@@ -33,6 +33,9 @@ class MemoryPlan {
   // Bytes of files mapped: named in the line, not in the total.
   void AddMapped(std::string name, uint64_t bytes);
   const std::vector<PlanTerm>& terms() const { return terms_; }
+  const std::vector<PlanTerm>& mapped() const { return mapped_; }
+  // What the total must not pass: the budget, else what is available; 0 where neither is known.
+  uint64_t limit() const { return budget_ != 0 ? budget_ : available_ ? available_->bytes : 0; }
   uint64_t total() const;
 
   // Whether the total is within the limit.

@@ -70,10 +70,22 @@ class GroupPicksStep : public Step {
     const auto active = static_cast<uint64_t>(groups_->active_count);
     worker->experts_picked += active;
     worker->expert_bytes += active * expert_bytes_;
+    if (!groups_->counts.empty()) CountRows();
     return BL_OK;
   }
 
  private:
+  // One task writes them, so that no addition needs to be atomic.
+  void CountRows() const {
+    for (int32_t i = 0; i < groups_->active_count; ++i) {
+      const auto expert = static_cast<size_t>(groups_->active[i]);
+      const int32_t rows = groups_->offsets[expert + 1] - groups_->offsets[expert];
+      std::atomic<uint64_t>& count = groups_->counts[expert];
+      count.store(count.load(std::memory_order_relaxed) + static_cast<uint64_t>(rows),
+                  std::memory_order_relaxed);
+    }
+  }
+
   const int32_t* ids_;
   size_t used_;
   size_t experts_;

@@ -3,9 +3,11 @@
 // (N7).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "runtime/ops/backend.h"
 #include "runtime/ops/linear.h"
@@ -44,6 +46,8 @@ struct ExpertCut {
 struct PickGroups : kernels::ExpertGroups {
   ExpertCut gate_up;
   ExpertCut down;
+  // Rows that each expert of the bank has had, counted up by the group step; empty: nobody asks.
+  std::span<std::atomic<uint64_t>> counts;
 };
 using Groups = std::shared_ptr<PickGroups>;
 

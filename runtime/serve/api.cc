@@ -27,6 +27,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/props", HandleProps, "", false, true},
     {"POST", "/props", HandleSetProps, ""},
     {"GET", "/slots", HandleSlots, "", false, true},
+    {"GET", "/residency", HandleResidency, "", false, true},
     {"POST", "/tokenize", HandleTokenize, ""},
     {"POST", "/detokenize", HandleDetokenize, ""},
     {"POST", "/apply-template", HandleApplyTemplate, ""},

@@ -23,6 +23,9 @@ void HandleProps(const RouteContext& context);
 void HandleSetProps(const RouteContext& context);
 void HandleSlots(const RouteContext& context);
 
+// routes_machine.cc
+void HandleResidency(const RouteContext& context);
+
 // routes_text.cc
 void HandleTokenize(const RouteContext& context);
 void HandleDetokenize(const RouteContext& context);

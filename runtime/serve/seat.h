@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/exec/residency.h"
 #include "runtime/serve/json_value.h"
 #include "runtime/text/chat/chat_template.h"
 #include "runtime/text/tokenizer.h"
@@ -46,6 +48,8 @@ struct Seat {
   std::vector<std::string> inexact_operators;  // row-stable and band kernels: "op/1 (band)"
   Json
       kernels;  // what runs, and which promises do not hold, for /props; null when there is nothing
+  // Memory by tier and the experts' rows, from any thread; empty where nobody knows.
+  std::function<exec::Residency()> residency;
 };
 
 }  // namespace bloomery::serve

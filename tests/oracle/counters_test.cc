@@ -2,6 +2,9 @@
 // more steps and reads hardly more weights than a pass of one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "tests/oracle/seat_fixture.h"
 
 namespace bloomery::test {
@@ -63,6 +66,23 @@ TEST_P(CountedWork, TheLeastBytesOfARowAreThoseItsKernelsRead) {
   }
   EXPECT_EQ(one.experts, used);
   EXPECT_GT(OfOnePass(*loaded.seat, 512).experts, all * 9 / 10);
+}
+
+TEST_P(CountedWork, EachBankCountsTheRowsOfItsExpertsInPassesOfEverySize) {
+  LoadedSeat loaded =
+      LoadThroughPlugin(GetParam(), {.slot_context = 512, .rows_max = 512, .pin = false});
+  OfOnePass(*loaded.seat, 512);
+  OfOnePass(*loaded.seat, 1);
+  const auto& described = loaded.instance->description().banks;
+  const exec::Residency residency = loaded.seat->ReadResidency();
+  ASSERT_EQ(residency.banks.size(), described.size());
+  for (size_t i = 0; i < described.size(); ++i) {
+    const std::vector<uint64_t>& picks = residency.banks[i].picks;
+    EXPECT_EQ(residency.banks[i].layer, described[i].layer);
+    ASSERT_EQ(picks.size(), described[i].experts);
+    EXPECT_EQ(std::accumulate(picks.begin(), picks.end(), uint64_t{0}), 513U * described[i].used);
+    EXPECT_LE(*std::max_element(picks.begin(), picks.end()), 513U);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CountedWork, testing::Values(MiniPath(), SeedlingPath()),

@@ -54,7 +54,8 @@ CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
       plane_specs_(PlanesOf(description_)),
       plan_(options.host_budget, options.host_budget == 0 ? options.available() : std::nullopt),
       weight_source_(options.weight_source),
-      inputs_(limits_.rows_max) {
+      inputs_(limits_.rows_max),
+      picks_(description_.banks) {
   const int32_t threads = ThreadsOf(options);
   PrepareKernels(description_);
   std::vector<LoweredGraph> lowered = LowerAll(source, options);
@@ -90,7 +91,8 @@ CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
                              .inputs = &inputs_,
                              .planes = planes_.get(),
                              .weights = weights_.get(),
-                             .description = &description_};
+                             .description = &description_,
+                             .picks = &picks_};
   programs_.reserve(lowered.size());
   for (LoweredGraph& graph : lowered) programs_.emplace_back(std::move(graph), memory);
   pool_ = std::make_unique<Pool>(threads, scratch_bytes_, options.pin);
@@ -212,6 +214,11 @@ void CpuSeat::Cut(int32_t slot, int32_t length) {
 void CpuSeat::CopySlot(int32_t from, int32_t to, int32_t length) {
   CheckCopy(from, to, length);
   planes_->Copy(from, to, length);
+}
+
+Residency CpuSeat::ReadResidency() const {
+  return {.tiers = {TierOf("host", "CPU, " + std::string(backend_->name), plan_)},
+          .banks = Banks("host", &picks_)};
 }
 
 SeatCounters CpuSeat::counters() const {

@@ -36,6 +36,7 @@ class CpuSeat : public Seat {
   Observation Observe(std::string_view name) const override;
   SeatCounters counters() const override;
   std::function<double()> MemoryReadMeter() override;
+  Residency ReadResidency() const override;
   std::string PlanLine() const override { return plan_.Line(); }
   // kRead or kMap: what kAuto came to.
   memory::WeightSource weight_source() const { return weight_source_; }
@@ -70,6 +71,7 @@ class CpuSeat : public Seat {
   std::unique_ptr<Pool> pool_;
   const Program* last_ = nullptr;  // of the last pass
   SeatCounters counters_;
+  PickCounts picks_;
 };
 
 }  // namespace bloomery::exec

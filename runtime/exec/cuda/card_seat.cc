@@ -236,6 +236,12 @@ void CardSeat::Plan(const CardWeightLayout& weights, const Sizes& sizes) {
   }
 }
 
+// Which experts rows of a pass picked stays on the card.
+Residency CardSeat::ReadResidency() const {
+  return {.tiers = {TierOf(card_.Id(), name_, plan_), TierOf("host", "CPU", host_plan_)},
+          .banks = Banks(card_.Id(), nullptr)};
+}
+
 void CardSeat::Enter() const { CheckCuda(cudaSetDevice(card_.ordinal), "using " + card_.Id()); }
 
 CardGraph CardSeat::Capture(const CardProgram& program) const {

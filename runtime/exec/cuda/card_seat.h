@@ -38,6 +38,7 @@ class CardSeat : public Seat {
   Observation Observe(std::string_view name) const override;
   SeatCounters counters() const override { return counters_; }
   std::function<double()> MemoryReadMeter() override;
+  Residency ReadResidency() const override;
   std::string PlanLine() const override { return plan_.Line() + "; " + host_plan_.Line(); }
   std::string LoadLine() const override;
   std::string_view kernels() const override { return name_; }

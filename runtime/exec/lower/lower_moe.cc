@@ -27,7 +27,8 @@ void Lowering::Router(const graph::Node& node) {
 }
 
 void Lowering::RoutedExperts(const graph::Node& node) {
-  const plugin::Bank& bank = description_.banks[static_cast<size_t>(node.attrs.I64("bank"))];
+  const auto bank_index = static_cast<size_t>(node.attrs.I64("bank"));
+  const plugin::Bank& bank = description_.banks[bank_index];
   const kernels::FormatTraits* gate_format = Format(bank.gate);
   const kernels::FormatTraits* up_format = Format(bank.up);
   const kernels::FormatTraits* down_format = Format(bank.down);
@@ -84,6 +85,7 @@ void Lowering::RoutedExperts(const graph::Node& node) {
     groups->gate_up.per_piece = groups->gate_up.first + experts + 1;
     groups->down.first = groups->gate_up.per_piece + experts;
     groups->down.per_piece = groups->down.first + experts + 1;
+    groups->counts = b.PickCounters(bank_index);
     const ops::BankRows rows = bind_bank(b);
     const uint64_t expert_bytes =
         rows.gate_expert_bytes + rows.up_expert_bytes + rows.down_expert_bytes;

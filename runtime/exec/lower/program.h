@@ -16,6 +16,7 @@
 #include "runtime/exec/cpu/ahead.h"
 #include "runtime/exec/lower/buffers.h"
 #include "runtime/exec/pass_inputs.h"
+#include "runtime/exec/residency.h"
 #include "runtime/graph/graph.h"
 #include "runtime/memory/arena.h"
 #include "runtime/memory/planes.h"
@@ -36,6 +37,7 @@ struct SeatMemory {
   const memory::PlaneStore* planes = nullptr;
   const memory::WeightStore* weights = nullptr;
   const plugin::Description* description = nullptr;
+  PickCounts* picks = nullptr;  // null: not counted
 };
 
 // What a step's maker asks for its pointers.
@@ -50,6 +52,11 @@ class Binder {
   const PassInputs& inputs() const { return *memory_.inputs; }
   ops::RowCount Rows(bl_domain_kind domain) const { return {memory_.inputs->live(domain)}; }
   const bl_plane_view& Plane(uint32_t plane) const { return memory_.planes->View(plane); }
+
+  std::span<std::atomic<uint64_t>> PickCounters(size_t bank) const {
+    if (memory_.picks == nullptr) return {};
+    return memory_.picks->Of(bank);
+  }
 
   std::byte* Bytes(BufferId buffer) const;
   float* Floats(BufferId buffer) const { return reinterpret_cast<float*>(Bytes(buffer)); }

@@ -238,6 +238,27 @@ TEST_F(Steps, RouteNamesTheRowWithALogitThatIsNotFinite) {
   EXPECT_EQ(worker_.failed_row, 1);
 }
 
+TEST_F(Steps, RowsOfEachExpertAreCountedOverPasses) {
+  std::vector<int32_t> ids = {0, 1, 1, 3, 3, 1};
+  const auto groups = std::make_shared<PickGroups>();
+  std::vector<int32_t> space(96);
+  groups->offsets = space.data();
+  groups->active = space.data() + 8;
+  groups->place_rows = space.data() + 16;
+  groups->pair_places = space.data() + 32;
+  groups->gate_up = {.n = 64, .k = 8, .first = space.data() + 64, .per_piece = space.data() + 69};
+  groups->down = {.n = 64, .k = 8, .first = space.data() + 80, .per_piece = space.data() + 85};
+  std::vector<std::atomic<uint64_t>> counts(4);
+  groups->counts = counts;
+  const auto step = MakeGroupPicks(ids.data(), 2, 4, 10, groups, {&live_}, 2);
+  live_ = 3;
+  EXPECT_EQ(Run(*step), BL_OK);
+  live_ = 1;
+  EXPECT_EQ(Run(*step), BL_OK);
+  EXPECT_THAT(std::vector<uint64_t>(counts.begin(), counts.end()),
+              testing::ElementsAre(2, 4, 0, 2));
+}
+
 TEST_F(Steps, AnExpertIdOutsideTheBankFailsItsRowBeforeAnyExpertIsRead) {
   std::vector<int32_t> ids = {0, 1, 2, 7};
   const auto groups = std::make_shared<PickGroups>();

@@ -98,6 +98,46 @@ TEST_F(RoutesTest, PropsShowSlotsContextSeedAndTemplate) {
   EXPECT_FALSE(props["modalities"]["vision"].GetBool());
 }
 
+TEST_F(RoutesTest, ResidencyShowsTiersClassesAndTheRowsOfExperts) {
+  seat_.residency = [] {
+    return exec::Residency{.tiers = {{.name = "host",
+                                      .device = "CPU, avx2",
+                                      .limit_bytes = 1000,
+                                      .classes = {{"planes k", 30}, {"scratch", 12}},
+                                      .mapped = {{"weights", 500}}},
+                                     {.name = "CUDA0", .device = "a card"}},
+                           .banks = {{.layer = 3,
+                                      .experts = 4,
+                                      .used = 2,
+                                      .tier = "host",
+                                      .picks = {0, 7, 9007199254740993, 1}}}};
+  };
+  Start();
+  EXPECT_EQ(Get("/residency").body,
+            R"({"tiers":[{"name":"host","device":"CPU, avx2","used_bytes":42,"limit_bytes":1000,)"
+            R"("classes":[{"name":"planes k","bytes":30,"mapped":false},)"
+            R"({"name":"scratch","bytes":12,"mapped":false},)"
+            R"({"name":"weights","bytes":500,"mapped":true}]},)"
+            R"({"name":"CUDA0","device":"a card","used_bytes":0,"limit_bytes":null,"classes":[]}],)"
+            R"("rows_counted":true,"banks":[{"layer":3,"tier":"host","experts":4,"used":2,)"
+            R"("rows":[0,7,9007199254740993,1]}]})");
+}
+
+TEST_F(RoutesTest, ResidencySaysWhereRowsAreNotCounted) {
+  seat_.residency = [] {
+    return exec::Residency{.banks = {{.layer = 0, .experts = 8, .used = 2, .tier = "CUDA0"}}};
+  };
+  Start();
+  const auto residency = GetJson("/residency");
+  EXPECT_FALSE(residency["rows_counted"].GetBool());
+  EXPECT_TRUE(residency["banks"][0]["rows"].IsNull());
+}
+
+TEST_F(RoutesTest, ResidencyOfASeatThatDoesNotTellIs501) {
+  Start();
+  EXPECT_THAT(ErrorOf(Get("/residency"), 501, "not_supported_error"), HasSubstr("/residency"));
+}
+
 // Named by docs and clients one by one, so that none is lost unnoticed.
 TEST_F(RoutesTest, PropsHaveEveryFieldOfLlamaServersAndOurs) {
   Start();
