@@ -162,9 +162,8 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   return *this;
 }
 
-CardEvent::CardEvent(bool timing) {
-  CheckCuda(cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming),
-            "making an event");
+CardEvent::CardEvent(unsigned flags) {
+  CheckCuda(cudaEventCreateWithFlags(&event_, flags), "making an event");
 }
 
 CardEvent::~CardEvent() { cudaEventDestroy(event_); }

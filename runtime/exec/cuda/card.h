@@ -94,8 +94,8 @@ class PinnedBuffer {
 
 class CardEvent {
  public:
-  // `timing`: whether it measures.
-  explicit CardEvent(bool timing = false);
+  // cudaEventDefault: it measures, too; with cudaEventBlockingSync its waiter sleeps.
+  explicit CardEvent(unsigned flags = cudaEventDisableTiming);
   ~CardEvent();
   CardEvent(const CardEvent&) = delete;
   CardEvent& operator=(const CardEvent&) = delete;

@@ -19,6 +19,7 @@
 #include "runtime/base/limits.h"
 #include "runtime/base/log.h"
 #include "runtime/exec/card_loading.h"
+#include "runtime/exec/cuda/card_load.h"
 #include "runtime/exec/cuda/card_lower.h"
 
 namespace bloomery::exec {
@@ -224,15 +225,15 @@ void CardSeat::Plan(const CardWeightLayout& weights, const Sizes& sizes) {
   add("pass buffers", CardBuffer::Granules(sizes.arena) + rounding);
   add("logits", CardBuffer::Granules(sizes.logits));
   add("workspace", CardBuffer::Granules(sizes.Small()));
-  // While weights load, the largest matrix lies beside them; the rest comes after it is gone.
+  // While weights load, rooms for repacking lie beside them; the rest comes after they are gone.
   const uint64_t staging = CardBuffer::Granules(weights.staging_bytes());
   if (staging > beside) plan_.Add("loading", staging - beside);
 
   const uint64_t pinned =
       2 * sizes.words + static_cast<uint64_t>(HostLogitRows()) * LogitRowBytes();
   host_plan_.Add("pinned for logits and rows", pinned);
-  if (CardWeights::HostBytes() > pinned) {
-    host_plan_.Add("pinned while loading", CardWeights::HostBytes() - pinned);
+  if (LoadHostBytes() > pinned) {
+    host_plan_.Add("pinned while loading", LoadHostBytes() - pinned);
   }
 }
 
@@ -372,7 +373,7 @@ void CardSeat::RunObserved(const CardProgram& program) {
   EnqueueIn(program);
   std::vector<std::unique_ptr<CardEvent>> events;
   const auto mark = [&] {
-    events.push_back(std::make_unique<CardEvent>(true));
+    events.push_back(std::make_unique<CardEvent>(cudaEventDefault));
     CheckCuda(cudaEventRecord(events.back()->get(), stream_.get()), "timing a pass");
   };
   mark();
@@ -472,8 +473,8 @@ std::function<double()> CardSeat::MemoryReadMeter() {
   OpenCard(&now);
   auto buffer = std::make_shared<CardBuffer>(std::min(kBytes, now.free_bytes.value_or(0) / 2),
                                              "measuring how fast it reads");
-  auto begin = std::make_shared<CardEvent>(true);
-  auto end = std::make_shared<CardEvent>(true);
+  auto begin = std::make_shared<CardEvent>(cudaEventDefault);
+  auto end = std::make_shared<CardEvent>(cudaEventDefault);
   return [this, buffer, begin, end] {
     cuda::Launch launch = launch_;
     launch.dependent = false;
@@ -488,14 +489,7 @@ std::function<double()> CardSeat::MemoryReadMeter() {
   };
 }
 
-std::string CardSeat::LoadLine() const {
-  const memory::ReadReport& report = weights_->report();
-  std::array<char, 64> speed{};
-  std::snprintf(speed.data(), speed.size(), "%.2f s, %.1f GB/s", report.seconds,
-                static_cast<double>(report.bytes) / 1e9 / std::max(report.seconds, 1e-9));
-  return "weights: " + memory::FormatBytes(report.bytes) + " to " + card_.Id() + " in " +
-         speed.data();
-}
+std::string CardSeat::LoadLine() const { return weights_->report().Line(card_.Id()); }
 
 bool DriverIsThere() {
   int version = 0;

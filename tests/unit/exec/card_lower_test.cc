@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/exec/card_loading.h"
+#include "runtime/exec/cuda/card_load.h"
 #include "runtime/exec/cuda/card_lower.h"
 #include "tests/support/refusal.h"
 #include "tests/unit/exec/toy_seat.h"
@@ -210,7 +211,45 @@ TEST(CardWeightLayout, TypesWithoutKernelsOfTheCardAreDecodedAndNamed) {
   EXPECT_EQ(layout.place(2).layout, CardLayout::kDecoded);
   EXPECT_EQ(layout.place(2).bytes, 256U * 32 * 2);
   EXPECT_THAT(layout.decoded(), ElementsAre("b (IQ1_S) as F16"));
-  EXPECT_EQ(layout.staging_bytes(), 32U * 144);
+  EXPECT_EQ(layout.staging_bytes(), kLoadRooms * LoadRoomBytes(32U * 144));
+}
+
+// Batches of a [512, n] matrix of Q4_K, or of `experts` such, one after the other from nothing to
+// all, none larger than `most`.
+std::vector<CardBatch> Batches(uint64_t n, uint64_t experts, uint64_t most) {
+  const kernels::FormatTraits& format = *kernels::FindFormat(static_cast<int>(TensorType::kQ4_K));
+  plugin::Weight weight;
+  weight.ne = {512, n, experts, 1};
+  const std::vector<CardBatch> batches = CutBatches(format, weight, most);
+  uint64_t at = 0;
+  for (const CardBatch& batch : batches) {
+    EXPECT_EQ(batch.begin, at);
+    EXPECT_EQ(batch.bytes, batch.rows * batch.experts * 288);
+    at += batch.bytes;
+  }
+  EXPECT_EQ(at, n * experts * 288);
+  return batches;
+}
+
+TEST(CardLoad, BatchesAreWholeExpertsWhereThoseFit) {
+  // Five experts of 20 rows (two tiles of 16 a group of 256 values), two a batch.
+  const std::vector<CardBatch> batches = Batches(20, 5, 50 * 288);
+  ASSERT_EQ(batches.size(), 3U);
+  EXPECT_EQ(batches[1].rows, 20U);
+  EXPECT_EQ(batches[1].experts, 2U);
+  EXPECT_EQ(batches[1].to, 2U * 2 * 2 * 2304);
+  EXPECT_EQ(batches[2].experts, 1U);
+}
+
+TEST(CardLoad, LargeMatricesAreCutBetweenTiles) {
+  const std::vector<CardBatch> batches = Batches(70, 2, 40 * 288);
+  ASSERT_EQ(batches.size(), 6U);  // 32, 32 and 6 rows of each
+  EXPECT_EQ(batches[1].rows, 32U);
+  EXPECT_EQ(batches[1].to, 2U * 2 * 2304);
+  EXPECT_EQ(batches[2].rows, 6U);
+  EXPECT_EQ(batches[3].to, 5U * 2 * 2304);
+  // Less than a tile's rows is not to be had.
+  EXPECT_EQ(Batches(70, 1, 1)[0].rows, 16U);
 }
 
 // Where there is a card this says nothing; the machines that run these tests have none.
