@@ -13,8 +13,8 @@ namespace bloomery::exec {
 // Whether a driver of cards is loaded here, so that going on without one is worth a warning.
 bool DriverIsThere();
 
-// One line a card, "CUDA0: NVIDIA H200, compute capability 9.0, 139.7 GiB, 138.9 GiB free". Throws
-// Error(kDevice) saying what is missing.
+// A card each: "CUDA0: NVIDIA H200, compute capability 9.0, 139.7 GiB, 138.9 GiB free", and a line
+// for each process that holds some of its memory. Throws Error(kDevice) saying what is missing.
 std::vector<std::string> CardLines();
 
 // A seat on the card that options.device names ("auto": the first that holds it). Throws

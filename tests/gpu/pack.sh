@@ -17,7 +17,8 @@ for seat in plugins/*/; do
   install "$build/plugins/$seat/lib$seat.so" "$build/plugins/$seat/"*.json "$out/plugins/$seat/"
 done
 install -m 644 runtime/assets/seedling-Q4_K_M.gguf "$out/runtime/assets/"
-ln -s ../../../runtime/assets/seedling-Q4_K_M.gguf "$out/share/bloomery/models/"
+# Twice rather than a link: what carries the folder to a card may drop links.
+install -m 644 runtime/assets/seedling-Q4_K_M.gguf "$out/share/bloomery/models/"
 cp -r tests/data/mini/qwen3moe "$out/tests/data/mini/"
 cp -r tests/data/seedling "$out/tests/data/"
 install tests/gpu/run.sh tests/gpu/serve_check.py "$out/tests/gpu/"

@@ -1,9 +1,11 @@
 #include "runtime/exec/cuda/card.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <utility>
 
-#include "runtime/base/error.h"
+#include "runtime/base/log.h"
 #include "runtime/memory/plan.h"
 
 namespace bloomery::exec {
@@ -18,11 +20,11 @@ std::string CapabilityText(int32_t capability) {
 }
 
 // One line that says what is there and what is needed.
-[[noreturn]] void RefuseDriver(cudaError_t status) {
+[[noreturn]] void RefuseDriver(const CardDriver& asked, cudaError_t status) {
   int driver = 0;
   int runtime = 0;
-  cudaDriverGetVersion(&driver);
-  cudaRuntimeGetVersion(&runtime);
+  asked.driver_version(&driver);
+  asked.runtime_version(&runtime);
   if (driver == 0) {
     throw Error(ErrorKind::kDevice,
                 "no NVIDIA driver is loaded here; a card needs one that offers CUDA " +
@@ -38,6 +40,14 @@ std::string CapabilityText(int32_t capability) {
                                       "'; run with --device none to go on without one");
 }
 
+std::string BusId(const cudaDeviceProp& properties) {
+  std::array<char, 32> text{};
+  std::snprintf(
+      text.data(), text.size(), "%08x:%02x:%02x.0", static_cast<unsigned>(properties.pciDomainID),
+      static_cast<unsigned>(properties.pciBusID), static_cast<unsigned>(properties.pciDeviceID));
+  return text.data();
+}
+
 }  // namespace
 
 std::string CardInfo::Line() const {
@@ -46,22 +56,38 @@ std::string CardInfo::Line() const {
          (free_bytes ? ", " + memory::FormatBytes(*free_bytes) + " free" : "");
 }
 
-std::vector<CardInfo> ListCards() {
+CardDriver RealDriver() {
+  return {.driver_version = cudaDriverGetVersion,
+          .runtime_version = cudaRuntimeGetVersion,
+          .count = cudaGetDeviceCount,
+          .properties = [](cudaDeviceProp* properties,
+                           int ordinal) { return cudaGetDeviceProperties(properties, ordinal); },
+          .open =
+              [](int ordinal, size_t* free_bytes) {
+                size_t total_bytes = 0;
+                const cudaError_t status = cudaSetDevice(ordinal);
+                return status == cudaSuccess ? cudaMemGetInfo(free_bytes, &total_bytes) : status;
+              },
+          .holders = [](const CardInfo& card) { return FindCardHolders(card.pci_bus_id); }};
+}
+
+std::vector<CardInfo> ListCards(const CardDriver& driver) {
   int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
+  const cudaError_t status = driver.count(&count);
   if (status != cudaSuccess) {
     cudaGetLastError();  // it would be reported again by the next call
-    RefuseDriver(status);
+    RefuseDriver(driver, status);
   }
-  if (count == 0) RefuseDriver(cudaErrorNoDevice);
+  if (count == 0) RefuseDriver(driver, cudaErrorNoDevice);
   std::vector<CardInfo> cards;
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties{};
-    CheckCuda(cudaGetDeviceProperties(&properties, i),
+    CheckCuda(driver.properties(&properties, i),
               "asking for the properties of card " + std::to_string(i));
     CardInfo card;
     card.ordinal = i;
     card.name = static_cast<const char*>(properties.name);
+    card.pci_bus_id = BusId(properties);
     card.compute_capability = properties.major * 10 + properties.minor;
     card.multiprocessors = properties.multiProcessorCount;
     card.shared_bytes_max = static_cast<int32_t>(properties.sharedMemPerBlockOptin);
@@ -71,13 +97,20 @@ std::vector<CardInfo> ListCards() {
   return cards;
 }
 
-void OpenCard(CardInfo* card) {
+void OpenCard(CardInfo* card, const CardDriver& driver) {
   size_t free_bytes = 0;
-  size_t total_bytes = 0;
-  CheckCardMemory(cudaSetDevice(card->ordinal), "opening " + card->Id());
-  CheckCardMemory(cudaMemGetInfo(&free_bytes, &total_bytes),
-                  "asking for the memory of " + card->Id());
+  CheckCardMemory(driver.open(card->ordinal, &free_bytes),
+                  "opening " + card->Id() + " and asking for its memory");
   card->free_bytes = free_bytes;
+}
+
+std::vector<std::string> DescribeCards(const CardDriver& driver) {
+  std::vector<std::string> lines;
+  for (CardInfo& card : ListCards(driver)) {
+    OpenCard(&card, driver);
+    lines.push_back(card.Line() + driver.holders(card).Lines());
+  }
+  return lines;
 }
 
 const CardInfo& FindCard(std::span<const CardInfo> cards, const std::string& id) {
@@ -98,19 +131,21 @@ void CheckCuda(cudaError_t status, const std::string& what) {
 void CheckCardMemory(cudaError_t status, const std::string& what) {
   if (status != cudaErrorMemoryAllocation) return CheckCuda(status, what);
   cudaGetLastError();
-  throw Error(ErrorKind::kNoMemory,
-              what +
-                  ": the card has not that much; another process may have taken it since the plan "
-                  "(nvidia-smi names those on the card)");
+  throw CardMemoryError(
+      what + ": the card has not that much; another process may have taken it since the plan");
 }
 
-void UseCard(CardInfo* card) {
+void WarnNotOnCard(const CardInfo& card, const Error& error) {
+  LOG(WARNING) << "not on " << card.Id() << ": " << error.what();
+}
+
+void UseCard(CardInfo* card, const CardDriver& driver) {
   if (card->compute_capability < kComputeCapabilityMin) {
     throw Error(ErrorKind::kDevice, card->Line() + "; the kernels need compute capability " +
                                         CapabilityText(kComputeCapabilityMin) +
                                         " or newer (run without a card: --device none)");
   }
-  OpenCard(card);
+  OpenCard(card, driver);
 }
 
 CardBuffer::CardBuffer(uint64_t bytes, const std::string& what) : bytes_(Granules(bytes)) {

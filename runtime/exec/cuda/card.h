@@ -7,12 +7,15 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "kernels-common/cuda/launch.h"
+#include "runtime/base/error.h"
+#include "runtime/exec/cuda/card_holders.h"
 
 namespace bloomery::exec {
 
@@ -22,6 +25,7 @@ inline constexpr int32_t kComputeCapabilityMin = 80;
 struct CardInfo {
   int32_t ordinal = 0;
   std::string name;                // "NVIDIA H200"
+  std::string pci_bus_id;          // "00000000:65:00.0"
   int32_t compute_capability = 0;  // 90 for 9.0
   int32_t multiprocessors = 0;
   int32_t shared_bytes_max = 0;  // a block's, at most
@@ -34,20 +38,42 @@ struct CardInfo {
   std::string Line() const;
 };
 
+// What finding and choosing a card asks the driver for. Tests put another in its place.
+struct CardDriver {
+  std::function<cudaError_t(int* version)> driver_version;
+  std::function<cudaError_t(int* version)> runtime_version;
+  std::function<cudaError_t(int* count)> count;
+  std::function<cudaError_t(cudaDeviceProp* properties, int ordinal)> properties;
+  // Makes the card this thread's.
+  std::function<cudaError_t(int ordinal, size_t* free_bytes)> open;
+  std::function<CardHolders(const CardInfo& card)> holders;
+};
+CardDriver RealDriver();
+
+// The card has not the memory that was planned, or even for a plan: whoever catches it may add who
+// holds it.
+class CardMemoryError : public Error {
+ public:
+  explicit CardMemoryError(const std::string& message) : Error(ErrorKind::kNoMemory, message) {}
+};
+
 // Throws Error(kDevice) with one line that names what is there and what is needed: no driver, a
 // driver older than this build's runtime, no card. Opens none: opening takes memory of a card.
-std::vector<CardInfo> ListCards();
+std::vector<CardInfo> ListCards(const CardDriver& driver = RealDriver());
 
 // Makes the card this thread's and asks what it has free. Throws Error(kDevice), or
-// Error(kNoMemory) where it has not even room for that.
-void OpenCard(CardInfo* card);
+// CardMemoryError where it has not even room for that.
+void OpenCard(CardInfo* card, const CardDriver& driver = RealDriver());
+
+// Of each card its Line() and who holds its memory, opening every one.
+std::vector<std::string> DescribeCards(const CardDriver& driver);
 
 // "CUDA<n>" among `cards`. Throws Error(kDevice) naming the cards there are.
 const CardInfo& FindCard(std::span<const CardInfo> cards, const std::string& id);
 
 // Throws Error(kDevice) naming `what`.
 void CheckCuda(cudaError_t status, const std::string& what);
-// The same for what takes memory of the card: Error(kNoMemory) where that is what it lacks.
+// The same for what takes memory of the card: CardMemoryError where that is what it lacks.
 void CheckCardMemory(cudaError_t status, const std::string& what);
 
 // Device memory of its own allocation; whole granules of 2 MiB. Move only.
@@ -135,6 +161,40 @@ class CardGraph {
 };
 
 // Opens the card, where the kernels can run on it; throws what OpenCard throws, and Error(kDevice).
-void UseCard(CardInfo* card);
+void UseCard(CardInfo* card, const CardDriver& driver = RealDriver());
+
+// What `load` makes on the card of that name; for "auto" on the first where it can, with a warning
+// in the log for each before. What is refused for want of a card's memory names who holds it. Of
+// the last card's refusal, or of the one named, the Error is thrown.
+template <class Loaded>
+Loaded LoadOnCard(const CardDriver& driver, const std::string& device,
+                  const std::function<Loaded(const CardInfo& card)>& load);
+
+void WarnNotOnCard(const CardInfo& card, const Error& error);
+
+template <class Loaded>
+Loaded LoadOnCard(const CardDriver& driver, const std::string& device,
+                  const std::function<Loaded(const CardInfo& card)>& load) {
+  const std::vector<CardInfo> cards = ListCards(driver);
+  const auto load_on = [&](CardInfo card) {
+    try {
+      UseCard(&card, driver);
+      return load(card);
+    } catch (const CardMemoryError& error) {
+      throw Error(ErrorKind::kNoMemory, error.what() + driver.holders(card).Lines());
+    }
+  };
+  if (device != "auto") return load_on(FindCard(cards, device));
+  for (size_t i = 0;; ++i) {
+    try {
+      return load_on(cards[i]);
+    } catch (const Error& error) {
+      const bool of_this_card =
+          error.kind() == ErrorKind::kNoMemory || error.kind() == ErrorKind::kDevice;
+      if (!of_this_card || i + 1 == cards.size()) throw;
+      WarnNotOnCard(cards[i], error);
+    }
+  }
+}
 
 }  // namespace bloomery::exec

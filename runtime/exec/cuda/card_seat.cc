@@ -89,6 +89,16 @@ uint64_t RoomOf(const CardInfo& card) {
   return free_bytes - std::min(free_bytes, kReserveBytes);
 }
 
+// What others hold of the card may be why.
+[[noreturn]] void RefuseFull(const memory::MemoryPlan& plan) {
+  try {
+    plan.Check();
+  } catch (const Error& error) {
+    throw CardMemoryError(error.what());
+  }
+  throw Error(ErrorKind::kInternal, "a plan that fits was refused");
+}
+
 // Unlike the host, a card has no more than it shows: a budget can only lower that.
 uint64_t BudgetOf(const SeatOptions& options, const CardInfo& card) {
   return options.card_budget <= RoomOf(card) ? options.card_budget : 0;
@@ -107,11 +117,6 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
       host_plan_(options.host_budget,
                  options.host_budget == 0 ? options.available() : std::nullopt) {
   limits_.logit_rows_max = LogitRows(limits_.rows_max);
-  launch_ = {.stream = stream_.get(),
-             .multiprocessors = card.multiprocessors,
-             .dependent = card.compute_capability >= 90,
-             .shared_bytes_max = card.shared_bytes_max};
-  PrepareKernels(card);
   CardWeightLayout layout(model, description_);
   LogDecoded(layout.decoded());
   const std::vector<CardLoweredGraph> lowered = LowerAll(source, options, layout);
@@ -120,9 +125,16 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   }
   const Sizes sizes = SizesOf(lowered);
   Plan(layout, sizes);
+  if (!plan_.Fits() && BudgetOf(options, card) == 0) RefuseFull(plan_);
   plan_.Check();
   host_plan_.Check();
 
+  stream_.emplace();
+  launch_ = {.stream = stream_->get(),
+             .multiprocessors = card.multiprocessors,
+             .dependent = card.compute_capability >= 90,
+             .shared_bytes_max = card.shared_bytes_max};
+  PrepareKernels(card);
   cuda::Launch loading = launch_;
   loading.dependent = false;
   weights_ = std::make_unique<CardWeights>(model, description_, std::move(layout), loading,
@@ -163,7 +175,7 @@ std::vector<CardLoweredGraph> CardSeat::LowerAll(const SeatSource& source,
 }
 
 void CardSeat::MakePrograms(std::span<const CardLoweredGraph> lowered, const Sizes& sizes) {
-  CheckCuda(cudaMemsetAsync(small_.data(), 0, small_.size(), stream_.get()), "clearing workspace");
+  CheckCuda(cudaMemsetAsync(small_.data(), 0, small_.size(), stream()), "clearing workspace");
 
   std::byte* constants = small_.data() + sizes.workspace;
   std::byte* words = constants + sizes.constants;
@@ -171,9 +183,9 @@ void CardSeat::MakePrograms(std::span<const CardLoweredGraph> lowered, const Siz
   for (const CardLoweredGraph& each : lowered) {
     if (!each.constants.empty()) {
       CheckCuda(cudaMemcpyAsync(constants, each.constants.data(), each.constants.size(),
-                                cudaMemcpyHostToDevice, stream_.get()),
+                                cudaMemcpyHostToDevice, stream()),
                 "copying constants to the card");
-      CheckCuda(cudaStreamSynchronize(stream_.get()), "copying constants to the card");
+      CheckCuda(cudaStreamSynchronize(stream()), "copying constants to the card");
     }
     const CardMemory memory = {.weights = weights_.get(),
                                .planes = planes_.get(),
@@ -188,12 +200,12 @@ void CardSeat::MakePrograms(std::span<const CardLoweredGraph> lowered, const Siz
     CardProgram program(each, memory);
     CardGraph graph = Capture(program);
     // What a first launch would take of the card's memory is taken now.
-    CheckCardMemory(cudaGraphUpload(graph.get(), stream_.get()), "making a graph of a pass");
+    CheckCardMemory(cudaGraphUpload(graph.get(), stream()), "making a graph of a pass");
     ready_.push_back({std::move(program), std::move(graph)});
   }
 }
 
-CardSeat::~CardSeat() { cudaStreamSynchronize(stream_.get()); }
+CardSeat::~CardSeat() { cudaStreamSynchronize(stream()); }
 
 CardSeat::Sizes CardSeat::SizesOf(std::span<const CardLoweredGraph> lowered) const {
   Sizes sizes;
@@ -246,29 +258,28 @@ Residency CardSeat::ReadResidency() const {
 void CardSeat::Enter() const { CheckCuda(cudaSetDevice(card_.ordinal), "using " + card_.Id()); }
 
 CardGraph CardSeat::Capture(const CardProgram& program) const {
-  CheckCuda(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal),
-            "capturing a pass");
+  CheckCuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "capturing a pass");
   cudaGraph_t captured = nullptr;
   try {
     Enqueue(program);
   } catch (...) {
-    cudaStreamEndCapture(stream_.get(), &captured);
+    cudaStreamEndCapture(stream(), &captured);
     if (captured != nullptr) cudaGraphDestroy(captured);
     throw;
   }
-  CheckCuda(cudaStreamEndCapture(stream_.get(), &captured), "capturing a pass");
+  CheckCuda(cudaStreamEndCapture(stream(), &captured), "capturing a pass");
   return CardGraph(captured);
 }
 
 void CardSeat::EnqueueIn(const CardProgram& program) const {
   CheckCuda(cudaMemcpyAsync(program.inputs().base, words_in_.data(), program.inputs().BytesIn(),
-                            cudaMemcpyHostToDevice, stream_.get()),
+                            cudaMemcpyHostToDevice, stream()),
             "copying the rows of a pass to the card");
 }
 
 void CardSeat::EnqueueOut(const CardProgram& program) const {
   CheckCuda(cudaMemcpyAsync(words_out_.data(), program.inputs().base, program.inputs().Bytes(),
-                            cudaMemcpyDeviceToHost, stream_.get()),
+                            cudaMemcpyDeviceToHost, stream()),
             "copying the results of a pass from the card");
 }
 
@@ -337,11 +348,11 @@ void CardSeat::Run(std::span<const PassRow> rows) {
   Enter();
   WriteInputs(ready.program, rows);
   if (observer_ == nullptr) {
-    CheckCuda(cudaGraphLaunch(ready.graph.get(), stream_.get()), "starting a pass");
+    CheckCuda(cudaGraphLaunch(ready.graph.get(), stream()), "starting a pass");
   } else {
     RunObserved(ready.program);
   }
-  CheckCuda(cudaStreamSynchronize(stream_.get()), "running a pass");
+  CheckCuda(cudaStreamSynchronize(stream()), "running a pass");
   const int32_t failed = *Returned(ready.program).word(CardRows::kFailedRow);
   if (failed != INT32_MAX) FailPass("of the card", -1, BL_BAD_DATA, failed, rows);
   last_ = &ready.program;
@@ -374,7 +385,7 @@ void CardSeat::RunObserved(const CardProgram& program) {
   std::vector<std::unique_ptr<CardEvent>> events;
   const auto mark = [&] {
     events.push_back(std::make_unique<CardEvent>(cudaEventDefault));
-    CheckCuda(cudaEventRecord(events.back()->get(), stream_.get()), "timing a pass");
+    CheckCuda(cudaEventRecord(events.back()->get(), stream()), "timing a pass");
   };
   mark();
   for (const CardStep& step : program.steps()) {
@@ -382,7 +393,7 @@ void CardSeat::RunObserved(const CardProgram& program) {
     mark();
   }
   EnqueueOut(program);
-  CheckCuda(cudaStreamSynchronize(stream_.get()), "running a pass");
+  CheckCuda(cudaStreamSynchronize(stream()), "running a pass");
   for (size_t i = 0; i < program.steps().size(); ++i) {
     float milliseconds = 0;
     CheckCuda(cudaEventElapsedTime(&milliseconds, events[i]->get(), events[i + 1]->get()),
@@ -404,8 +415,8 @@ CardRows CardSeat::Returned(const CardProgram& program) const {
 
 void CardSeat::Fetch(void* to, const std::byte* from, uint64_t bytes,
                      const std::string& what) const {
-  CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_.get()), what);
-  CheckCuda(cudaStreamSynchronize(stream_.get()), what);
+  CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()), what);
+  CheckCuda(cudaStreamSynchronize(stream()), what);
 }
 
 std::span<const float> CardSeat::Logits(int32_t i) const {
@@ -464,7 +475,7 @@ void CardSeat::Cut(int32_t slot, int32_t length) {
 void CardSeat::CopySlot(int32_t from, int32_t to, int32_t length) {
   CheckCopy(from, to, length);
   Enter();
-  planes_->Copy(from, to, length, stream_.get());
+  planes_->Copy(from, to, length, stream());
 }
 
 std::function<double()> CardSeat::MemoryReadMeter() {
@@ -479,10 +490,10 @@ std::function<double()> CardSeat::MemoryReadMeter() {
     cuda::Launch launch = launch_;
     launch.dependent = false;
     const std::string what = "measuring how fast the card reads";
-    CheckCuda(cudaEventRecord(begin->get(), stream_.get()), what);
+    CheckCuda(cudaEventRecord(begin->get(), stream()), what);
     CheckCuda(cuda::ReadAll(launch, buffer->data(), buffer->size()), what);
-    CheckCuda(cudaEventRecord(end->get(), stream_.get()), what);
-    CheckCuda(cudaStreamSynchronize(stream_.get()), what);
+    CheckCuda(cudaEventRecord(end->get(), stream()), what);
+    CheckCuda(cudaStreamSynchronize(stream()), what);
     float milliseconds = 0;
     CheckCuda(cudaEventElapsedTime(&milliseconds, begin->get(), end->get()), what);
     return static_cast<double>(buffer->size()) / (static_cast<double>(milliseconds) * 1e-3);
@@ -496,33 +507,13 @@ bool DriverIsThere() {
   return cudaDriverGetVersion(&version) == cudaSuccess && version > 0;
 }
 
-std::vector<std::string> CardLines() {
-  std::vector<std::string> lines;
-  for (CardInfo& card : ListCards()) {
-    OpenCard(&card);
-    lines.push_back(card.Line());
-  }
-  return lines;
-}
+std::vector<std::string> CardLines() { return DescribeCards(RealDriver()); }
 
 std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& model, const SeatSource& source,
                                    const SeatOptions& options) {
-  std::vector<CardInfo> cards = ListCards();
-  const auto load = [&](CardInfo card) {
-    UseCard(&card);
+  return LoadOnCard<std::unique_ptr<Seat>>(RealDriver(), options.device, [&](const CardInfo& card) {
     return std::make_unique<CardSeat>(model, source, options, card);
-  };
-  if (options.device != "auto") return load(FindCard(cards, options.device));
-  for (size_t i = 0;; ++i) {
-    try {
-      return load(cards[i]);
-    } catch (const Error& error) {
-      const bool of_this_card =
-          error.kind() == ErrorKind::kNoMemory || error.kind() == ErrorKind::kDevice;
-      if (!of_this_card || i + 1 == cards.size()) throw;
-      LOG(WARNING) << "not on " << cards[i].Id() << ": " << error.what();
-    }
-  }
+  });
 }
 
 }  // namespace bloomery::exec

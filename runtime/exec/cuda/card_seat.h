@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,8 @@ namespace bloomery::exec {
 
 class CardSeat : public Seat {
  public:
+  // Plans, and refuses what does not fit, before it asks the driver for anything; CardMemoryError
+  // where it is the card that has too little free.
   CardSeat(const model::ModelFile& model, const SeatSource& source, const SeatOptions& options,
            const CardInfo& card);
   ~CardSeat() override;
@@ -61,6 +64,7 @@ class CardSeat : public Seat {
     uint64_t Small() const { return workspace + constants + words; }
   };
 
+  cudaStream_t stream() const { return stream_->get(); }
   Sizes SizesOf(std::span<const CardLoweredGraph> lowered) const;
   void Plan(const CardWeightLayout& weights, const Sizes& sizes);
   // One thread loads, another runs passes: each has its own present card.
@@ -90,7 +94,7 @@ class CardSeat : public Seat {
   std::string name_;
   memory::MemoryPlan plan_;
   memory::MemoryPlan host_plan_;
-  CardStream stream_;
+  std::optional<CardStream> stream_;  // there once the plan fits
   kernels::cuda::Launch launch_;
   std::unique_ptr<CardWeights> weights_;
   std::unique_ptr<CardPlanes> planes_;

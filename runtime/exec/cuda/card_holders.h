@@ -1,0 +1,35 @@
+// Which processes hold a card's memory, as the driver's management library tells it: for the list
+// of cards, and for whoever is refused because a card is full. The library is opened when it is
+// asked for and closed again; where there is none, or it does not tell (in a container it often may
+// not), the list is empty and says why. Never fails a load.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace bloomery::exec {
+
+struct CardHolder {
+  uint32_t pid = 0;
+  std::string name;               // of its program, or "?": another container's, another user's
+  std::optional<uint64_t> bytes;  // none: the driver does not say
+};
+
+struct CardHolders {
+  std::vector<CardHolder> list;  // most bytes first; without this process
+  std::string untold;            // where nothing could be asked: why
+
+  // A line each, "  held by pid 4711 (python3): 12,345 MiB", or the one line that says why there
+  // is none. Every line begins with a newline.
+  std::string Lines() const;
+};
+
+inline constexpr const char* kManagementLibrary = "libnvidia-ml.so.1";
+
+// `pci_bus_id`: "00000000:65:00.0".
+CardHolders FindCardHolders(const std::string& pci_bus_id,
+                            const std::string& library = kManagementLibrary);
+
+}  // namespace bloomery::exec

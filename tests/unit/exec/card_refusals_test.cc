@@ -1,0 +1,209 @@
+// Cards that cannot be used, with a driver that is none: what is said, and that the next card or
+// the CPU gets its turn.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/exec/cuda/card_seat.h"
+#include "tests/support/refusal.h"
+#include "tests/unit/exec/toy_seat.h"
+
+namespace bloomery::exec {
+namespace {
+
+using test::Refusal;
+using test::RefusalOf;
+using test::ToySeat;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+struct FakeCard {
+  int capability = 90;
+  uint64_t total = 80 * kGiB;
+  uint64_t free = 79 * kGiB;
+  cudaError_t open = cudaSuccess;
+};
+
+// A driver with these cards; 13.0 where 13.0 is needed.
+CardDriver Driver(std::vector<FakeCard> cards) {
+  const auto count = static_cast<int>(cards.size());
+  return {.driver_version = [](int* version) { return *version = 13000, cudaSuccess; },
+          .runtime_version = [](int* version) { return *version = 13000, cudaSuccess; },
+          .count = [count](int* to) { return *to = count, cudaSuccess; },
+          .properties =
+              [cards](cudaDeviceProp* properties, int ordinal) {
+                const FakeCard& card = cards.at(static_cast<size_t>(ordinal));
+                const std::string name = "Fake " + std::to_string(ordinal);
+                name.copy(properties->name, name.size());
+                properties->major = card.capability / 10;
+                properties->minor = card.capability % 10;
+                properties->totalGlobalMem = card.total;
+                properties->pciBusID = 0x65 + ordinal;
+                return cudaSuccess;
+              },
+          .open =
+              [cards](int ordinal, size_t* free_bytes) {
+                const FakeCard& card = cards.at(static_cast<size_t>(ordinal));
+                *free_bytes = card.free;
+                return card.open;
+              },
+          .holders =
+              [](const CardInfo& card) {
+                return FindCardHolders(card.pci_bus_id, BLOOMERY_FAKE_NVML);
+              }};
+}
+
+std::string LoadName(const CardDriver& driver, const std::string& device) {
+  return LoadOnCard<std::string>(driver, device, [](const CardInfo& card) { return card.Id(); });
+}
+
+TEST(CardRefusals, NoDriverNamesTheOneThatIsNeeded) {
+  CardDriver driver = Driver({});
+  driver.driver_version = [](int* version) { return *version = 0, cudaSuccess; };
+  driver.count = [](int*) { return cudaErrorInsufficientDriver; };
+  const Refusal refusal = RefusalOf([&] { ListCards(driver); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kDevice);
+  EXPECT_THAT(refusal.message, AllOf(HasSubstr("no NVIDIA driver is loaded here"),
+                                     HasSubstr("CUDA 13.0"), HasSubstr("--device none")));
+}
+
+TEST(CardRefusals, AnOldDriverIsNamedBesideTheOneThatIsNeeded) {
+  CardDriver driver = Driver({});
+  driver.driver_version = [](int* version) { return *version = 12040, cudaSuccess; };
+  driver.count = [](int*) { return cudaErrorInsufficientDriver; };
+  const Refusal refusal = RefusalOf([&] { LoadName(driver, "auto"); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kDevice);
+  EXPECT_THAT(refusal.message, AllOf(HasSubstr("offers CUDA 12.4"), HasSubstr("needs CUDA 13.0"),
+                                     HasSubstr("--device none")));
+}
+
+TEST(CardRefusals, ADriverWithoutCardsSaysWhatItAnswers) {
+  const Refusal refusal = RefusalOf([] { LoadName(Driver({}), "auto"); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kDevice);
+  EXPECT_THAT(refusal.message, HasSubstr("no card can be used: the driver answers '"));
+}
+
+TEST(CardRefusals, AnOldCardIsNamedWithItsCapabilityAndTheOneThatIsNeeded) {
+  const Refusal refusal = RefusalOf([] { LoadName(Driver({{.capability = 75}}), "CUDA0"); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kDevice);
+  EXPECT_THAT(refusal.message, AllOf(HasSubstr("CUDA0: Fake 0, compute capability 7.5, 80.0 GiB"),
+                                     HasSubstr("need compute capability 8.0 or newer")));
+  // Another card is looked at before.
+  EXPECT_EQ(LoadName(Driver({{.capability = 75}, {}}), "auto"), "CUDA1");
+}
+
+TEST(CardRefusals, ACardThatIsNotThereIsAnsweredWithThoseThatAre) {
+  const Refusal refusal = RefusalOf([] { LoadName(Driver({{}, {}}), "CUDA7"); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kDevice);
+  EXPECT_THAT(refusal.message, AllOf(HasSubstr("no card CUDA7 here"), HasSubstr("CUDA0: Fake 0"),
+                                     HasSubstr("CUDA1: Fake 1")));
+}
+
+// A whole seat on a card of `free` bytes: no further than its plan, which needs no driver.
+Refusal PlanOn(uint64_t free, uint64_t budget = 0) {
+  ToySeat toy;
+  const sdk::Weight head = toy.Add("head", {256, ToySeat::kVocabulary}, model::TensorType::kQ4_K);
+  const model::ModelFile& model = toy.Model();
+  const SeatSource source = {.plugin = "toy",
+                             .description = &toy.description,
+                             .build = [&](const bl_builder& builder, const bl_build&) {
+                               sdk::Graph g(&builder);
+                               g.Export("logits",
+                                        g.Head(g.SelectRows(g.Embed(g.Tokens(), toy.table)), head));
+                             }};
+  SeatOptions options;
+  options.rows_max = 16;
+  options.slot_context = 64;
+  options.card_budget = budget;
+  return RefusalOf([&] {
+    LoadOnCard<std::unique_ptr<Seat>>(Driver({{.free = free}}), "CUDA0", [&](const CardInfo& card) {
+      return std::make_unique<CardSeat>(model, source, options, card);
+    });
+  });
+}
+
+TEST(CardRefusals, ATooSmallCardIsRefusedWithEveryTermAndALineForEachHolder) {
+  const Refusal refusal = PlanOn(100 << 20);
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoMemory);
+  EXPECT_THAT(refusal.message,
+              AllOf(HasSubstr("card plan: weights "), HasSubstr("logits "), HasSubstr("workspace "),
+                    HasSubstr("of 0 B available (CUDA0 free"), HasSubstr("it does not fit"),
+                    HasSubstr("\n  held by pid 22 (python3): 12,345 MiB\n  held by pid 44 (tool44)"
+                              ": 100 MiB\n  held by pid 11 (tool11): 3 MiB\n  held by pid 33 (?): "
+                              "the driver does not say how much")));
+}
+
+TEST(CardRefusals, ABudgetThatIsTooSmallIsNobodyElsesFault) {
+  const Refusal refusal = PlanOn(79 * kGiB, 4096);
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoMemory);
+  EXPECT_THAT(refusal.message, AllOf(HasSubstr("of a budget of 4.0 KiB"), Not(HasSubstr("pid"))));
+}
+
+// What taking memory throws where the plan had fitted.
+std::string TakenOn(const CardInfo& card) {
+  if (card.ordinal == 0) CheckCardMemory(cudaErrorMemoryAllocation, "taking 17.3 GiB");
+  return card.Id();
+}
+
+TEST(CardRefusals, MemoryTakenBetweenPlanAndLoadIsRefusedNamingTheHolders) {
+  const Refusal refusal =
+      RefusalOf([] { LoadOnCard<std::string>(Driver({{}}), "CUDA0", TakenOn); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoMemory);
+  EXPECT_THAT(refusal.message,
+              AllOf(HasSubstr("taking 17.3 GiB: the card has not that much"),
+                    HasSubstr("taken it since the plan\n  held by pid 22 (python3)")));
+  EXPECT_EQ(LoadOnCard<std::string>(Driver({{}, {}}), "auto", TakenOn), "CUDA1");
+}
+
+TEST(CardRefusals, ACardWithoutRoomToOpenItIsRefusedForItsMemory) {
+  const Refusal refusal = RefusalOf(
+      [] { LoadName(Driver({{.free = 0, .open = cudaErrorMemoryAllocation}}), "CUDA0"); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoMemory);
+  EXPECT_THAT(refusal.message, AllOf(HasSubstr("opening CUDA0"), HasSubstr("held by pid 22")));
+}
+
+TEST(CardRefusals, WhatIsWrongWithTheModelIsNotTriedOnEveryCard) {
+  int tried = 0;
+  const Refusal refusal = RefusalOf([&] {
+    LoadOnCard<int>(Driver({{}, {}}), "auto", [&](const CardInfo&) -> int {
+      ++tried;
+      throw Error(ErrorKind::kUnsupported, "no kernel");
+    });
+  });
+  EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
+  EXPECT_EQ(tried, 1);
+}
+
+TEST(CardHolders, EachProcessOnceMostFirstWithoutThisOne) {
+  const CardHolders holders = FindCardHolders("00000000:65:00.0", BLOOMERY_FAKE_NVML);
+  EXPECT_EQ(holders.untold, "");
+  std::vector<uint32_t> pids;
+  for (const CardHolder& holder : holders.list) pids.push_back(holder.pid);
+  EXPECT_THAT(pids, ElementsAre(22, 44, 11, 33));
+}
+
+TEST(CardHolders, WhereNothingIsToldTheLineSaysWhy) {
+  EXPECT_THAT(FindCardHolders("00000000:66:00.0", BLOOMERY_FAKE_NVML).Lines(),
+              HasSubstr("no other process that this one may see"));
+  EXPECT_THAT(FindCardHolders("00000000:67:00.0", BLOOMERY_FAKE_NVML).Lines(),
+              HasSubstr("is not known: "));
+  EXPECT_THAT(FindCardHolders("00000000:68:00.0", BLOOMERY_FAKE_NVML).Lines(),
+              HasSubstr("does not know the card at 00000000:68:00.0"));
+  EXPECT_THAT(FindCardHolders("00000000:65:00.0", "libno-such.so.1").Lines(),
+              HasSubstr("there is no libno-such.so.1 here"));
+}
+
+TEST(CardHolders, TheListOfCardsHasThem) {
+  EXPECT_THAT(DescribeCards(Driver({{}, {}})),
+              ElementsAre(AllOf(HasSubstr("CUDA0: Fake 0, compute capability 9.0, 80.0 GiB, 79.0 "
+                                          "GiB free\n  held by pid 22"),
+                                HasSubstr("pid 33")),
+                          HasSubstr("CUDA1: Fake 1, compute capability 9.0, 80.0 GiB, 79.0 GiB "
+                                    "free\n  no other process")));
+}
+
+}  // namespace
+}  // namespace bloomery::exec
