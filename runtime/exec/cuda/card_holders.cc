@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 namespace bloomery::exec {
 namespace {
@@ -120,8 +122,8 @@ CardHolders FindCardHolders(const std::string& pci_bus_id, const std::string& li
     if (process.used_bytes != kNotAvailable) holder.bytes = process.used_bytes;
   }
   shutdown();
-  std::ranges::stable_sort(holders.list, [](const CardHolder& a, const CardHolder& b) {
-    return a.bytes.value_or(0) > b.bytes.value_or(0);
+  std::ranges::sort(holders.list, std::ranges::greater(), [](const CardHolder& holder) {
+    return std::pair(holder.bytes.value_or(0), holder.pid);
   });
   return holders;
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Choosing a device as a user meets it, on a machine whose driver shows no card (its cards are hidden from the programs
 where it has some): what is not there is refused in one line, with an exit code of its own; left to itself the server runs
-on the CPU and says so without alarm. Usage: devices_test.py BIN_FOLDER"""
+on the CPU and says so without alarm. With a folder that holds a driver of CUDA 12.4, the same of too old a one.
+Usage: devices_test.py BIN_FOLDER [OLD_DRIVER_FOLDER]"""
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 BIN = Path(sys.argv[1])
+OLD_DRIVER = sys.argv[2] if len(sys.argv) > 2 else None
 MODEL = Path(__file__).parents[3] / "runtime" / "assets" / "seedling-Q4_K_M.gguf"
 # Nothing of the caller's settings; no card to be seen.
 ENVIRONMENT = {name: value for name, value in os.environ.items()
@@ -31,8 +33,8 @@ REFUSED = [
 ]
 
 
-def run(command, **more):
-    return subprocess.run([str(BIN / command[0]), *command[1:]], env=ENVIRONMENT, text=True, timeout=60,
+def run(command, environment=None, **more):
+    return subprocess.run([str(BIN / command[0]), *command[1:]], env=environment or ENVIRONMENT, text=True, timeout=60,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
 
 
@@ -44,6 +46,18 @@ def check_refusals():
         assert done.returncode == code, what
         assert len(said) == 1 and words in said[0] and said[0].startswith(command[0] + ": "), what
         assert done.stdout == "", what
+
+
+def check_an_old_driver():
+    """What it offers and what is needed, in one line; the code of a missing device."""
+    old = ENVIRONMENT | {"LD_LIBRARY_PATH": OLD_DRIVER}
+    for command in (["bloomery-serve", "--list-devices"], [*SERVE, "-dev", "CUDA0"], [*BENCH, "-dev", "CUDA0"]):
+        done = run(command, old)
+        said = [line for line in done.stderr.splitlines() if not re.match(r"I\d{8} ", line)]
+        assert done.returncode == DEVICE and len(said) == 1, done
+        assert re.search(r"offers CUDA 12\.4; this build needs CUDA 1[3-9]\.\d: update the driver", said[0]), done
+    done = run([*BENCH, "-dev", "auto"], old)
+    assert done.returncode == 0 and "CUDA 12.4" in done.stderr and "on the CPU" in done.stderr, done
 
 
 def log_until_listening(flags):
@@ -79,4 +93,6 @@ def check_what_runs_on_the_cpu():
 
 if __name__ == "__main__":
     check_refusals()
+    if OLD_DRIVER:
+        check_an_old_driver()
     check_what_runs_on_the_cpu()

@@ -45,7 +45,7 @@ TEST(ExitCodes, EveryKindOfErrorHasTheDocumentedOne) {
       {ErrorKind::kUsage, 64},      {ErrorKind::kBadModel, 65},   {ErrorKind::kUnsupported, 65},
       {ErrorKind::kNoInput, 66},    {ErrorKind::kNoMemory, 78},   {ErrorKind::kBadRequest, 1},
       {ErrorKind::kContextFull, 1}, {ErrorKind::kUnavailable, 1}, {ErrorKind::kCancelled, 1},
-      {ErrorKind::kInternal, 1},
+      {ErrorKind::kInternal, 1},    {ErrorKind::kDevice, 69},
   };
   for (const auto& [kind, code] : kCodes) {
     EXPECT_EQ(ExitCodeOf(Error(kind, "")), code) << ErrorKindName(kind);

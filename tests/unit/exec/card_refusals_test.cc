@@ -28,7 +28,7 @@ struct FakeCard {
 };
 
 // A driver with these cards; 13.0 where 13.0 is needed.
-CardDriver Driver(std::vector<FakeCard> cards) {
+CardDriver Driver(const std::vector<FakeCard>& cards) {
   const auto count = static_cast<int>(cards.size());
   return {.driver_version = [](int* version) { return *version = 13000, cudaSuccess; },
           .runtime_version = [](int* version) { return *version = 13000, cudaSuccess; },
