@@ -72,6 +72,10 @@ inline constexpr int kJinjaEvalDepthMax =
     1024;  // nodes under evaluation over all nested macro calls: about 1 MiB of stack
 inline constexpr size_t kJinjaRangeMax = 100'000;  // jinja2's own sandbox limit
 
+// Tool calls.
+inline constexpr size_t kToolCallHeadBytesMax =
+    64u << 10;  // of markup held back before it is known to be a call: names and JSON before them
+
 // Text.
 inline constexpr size_t kTokeniseBytesMax =
     256u << 20;  // four full bodies: a template may repeat what a request brought

@@ -54,29 +54,58 @@ void RefuseMedia(const Fields& body) {
   }
 }
 
-void CheckTools(const Fields& body) {
+// What a request says about calls.
+struct ToolChoice {
+  enum class Mode { kNone, kAuto, kRequired };
+  Mode mode = Mode::kNone;
+  std::string function;  // the one that is required; "": any
+};
+
+ToolChoice ReadNamedTool(const rapidjson::Value& given) {
+  const Fields fields(given, "Field 'tool_choice'");
+  const std::string type = fields.String("type").value_or("function");
+  if (type == "auto") return {.mode = ToolChoice::Mode::kAuto};
+  if (type != "function") RefuseField("tool_choice", "type must be function");
+  const rapidjson::Value* function = fields.Object("function");
+  // OpenAI's Responses have the name beside the type.
+  const auto name = function == nullptr
+                        ? fields.String("name")
+                        : Fields(*function, "Field 'tool_choice.function'").String("name");
+  if (!name || name->empty()) RefuseField("tool_choice", "needs the function's name");
+  return {.mode = ToolChoice::Mode::kRequired, .function = *name};
+}
+
+ToolChoice ReadToolChoice(const Fields& body) {
   const rapidjson::Value* tools = body.Array("tools");
   const bool any = tools != nullptr && !tools->Empty();
-  std::string choice = any ? "auto" : "none";
-  if (const rapidjson::Value* given = body.Find("tool_choice")) {
-    if (given->IsObject()) {
-      RefuseFeature("tool_choice", "naming one tool is not in this version");
-    }
-    choice = *body.String("tool_choice");
-    if (choice != "none" && choice != "auto" && choice != "required") {
-      RefuseField("tool_choice", "must be none, auto or required");
-    }
+  for (std::string_view name : {"functions", "function_call"}) {
+    if (body.Find(name) != nullptr) RefuseFeature(name, "use tools and tool_choice");
   }
   if (any && body.Find("grammar") != nullptr) {
     RefuseField("grammar", "cannot be given together with tools");
   }
-  if (choice == "required" && !any) RefuseField("tool_choice", "'required' needs tools");
-  if (any && choice != "none") {
-    RefuseFeature("tools", "tool calls are not in this version; tool_choice none is accepted");
+  ToolChoice choice{.mode = any ? ToolChoice::Mode::kAuto : ToolChoice::Mode::kNone};
+  const rapidjson::Value* given = body.Find("tool_choice");
+  if (given == nullptr) return choice;
+  if (given->IsObject()) {
+    choice = ReadNamedTool(*given);
+  } else {
+    const std::string name = *body.String("tool_choice");
+    if (name == "none") {
+      choice.mode = ToolChoice::Mode::kNone;
+    } else if (name == "auto") {
+      choice.mode = ToolChoice::Mode::kAuto;
+    } else if (name == "required") {
+      choice.mode = ToolChoice::Mode::kRequired;
+    } else {
+      RefuseField("tool_choice", "must be none, auto, required or an object that names a function");
+    }
   }
-  for (std::string_view name : {"functions", "function_call"}) {
-    if (body.Find(name) != nullptr) RefuseFeature(name, "not supported");
+  if (choice.mode == ToolChoice::Mode::kRequired && !any) {
+    RefuseField("tool_choice", "needs tools");
   }
+  if (!any) choice.mode = ToolChoice::Mode::kNone;
+  return choice;
 }
 
 void CheckResponseFormat(const Fields& body) {
@@ -133,6 +162,40 @@ void FillDefaults(rapidjson::Document& body, const ServeSettings& settings) {
   }
 }
 
+// Of the texts that calls are written with, the ones that are a control token each.
+std::vector<text::TokenId> ControlTokens(const std::vector<std::string>& texts,
+                                         const text::Tokenizer& tokenizer) {
+  std::vector<text::TokenId> ids;
+  for (const std::string& each : texts) {
+    const auto tokens = tokenizer.Tokenise(each, {.parse_special = true});
+    if (tokens.size() == 1) ids.push_back(tokens.front());
+  }
+  return ids;
+}
+
+void ReadFormat(const rapidjson::Document& body, const ServeSettings& settings, const Seat& seat,
+                const ToolChoice& choice, ChatPrompt& prompt) {
+  const Fields fields(body, "request body");
+  prompt.format.reasoning = chat::ParseReasoningFormat(
+      fields.String("reasoning_format").value_or(settings.reasoning_format));
+  prompt.format.marks = seat.chat_template->marks();
+  prompt.format.starts_in_reasoning = prompt.rendered.starts_in_reasoning;
+  if (choice.mode == ToolChoice::Mode::kNone) return;
+  auto tools = std::make_shared<const chat::ToolSet>(*fields.Array("tools"));
+  if (!choice.function.empty() && tools->Find(choice.function) == nullptr) {
+    RefuseField("tool_choice", "there is no function '" + Printable(choice.function) + "'");
+  }
+  const auto syntax =
+      chat::ChooseToolSyntax(seat.chat.tool_syntax, seat.chat_template->tools_source());
+  if (syntax == chat::ToolSyntax::kNone) {
+    RefuseFeature("tools", "neither the model's plugin nor its template says how it calls tools; "
+                           "tool_choice none is accepted");
+  }
+  prompt.format.syntax = syntax;
+  prompt.format.tools = std::move(tools);
+  prompt.preserved_tokens = ControlTokens(chat::ToolMarkup(syntax), *seat.tokenizer);
+}
+
 }  // namespace
 
 void CheckChatDefaults(const ServeSettings& settings) {
@@ -149,12 +212,12 @@ void CheckChatDefaults(const ServeSettings& settings) {
 
 ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settings,
                           const Seat& seat) {
-  {
+  const ToolChoice choice = [&] {
     const Fields fields(body, "request body");
-    CheckTools(fields);
     CheckResponseFormat(fields);
     RefuseMedia(fields);
-  }
+    return ReadToolChoice(fields);
+  }();
   FillDefaults(body, settings);
   chat::ChatRequest request = chat::ParseChatRequest(body);
   if (!settings.prefill_assistant && request.continue_final == chat::Continue::kAuto) {
@@ -165,6 +228,7 @@ ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settin
   prompt.ids = seat.tokenizer->Tokenise(
       prompt.rendered.text,
       {.add_special = true, .parse_special = true, .plain = prompt.rendered.input_spans});
+  ReadFormat(body, settings, seat, choice, prompt);
   return prompt;
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/base/json.h"
 #include "runtime/serve/seat.h"
 #include "runtime/serve/settings.h"
+#include "runtime/text/chat/chat_output.h"
 #include "runtime/text/chat/chat_template.h"
 
 namespace bloomery::serve {
@@ -15,6 +16,8 @@ namespace bloomery::serve {
 struct ChatPrompt {
   chat::RenderedPrompt rendered;
   std::vector<text::TokenId> ids;
+  chat::OutputFormat format;  // how the answers are to be read
+  std::vector<text::TokenId> preserved_tokens;  // control tokens that calls are written with
 };
 
 // The server's own defaults for chats as a request would be read with them. Error(kUsage) naming

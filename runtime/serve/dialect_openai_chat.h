@@ -1,8 +1,9 @@
-// The OpenAI chat completions: messages in, a message out, reasoning apart from content.
+// The OpenAI chat completions: messages in, a message out, reasoning and tool calls apart from
+// content.
 #pragma once
 
 #include "runtime/serve/openai_answer.h"
-#include "runtime/text/chat/reasoning.h"
+#include "runtime/text/chat/chat_output.h"
 
 namespace bloomery::serve {
 
@@ -13,9 +14,7 @@ class OpenAiChatDialect final : public OpenAiDialect {
     bool post_sampling = false;
     bool logprobs = false;
     bool alternatives = true;  // false: top_logprobs 0, the drawn token alone
-    chat::ReasoningFormat reasoning = chat::ReasoningFormat::kDeepseek;
-    chat::ReasoningMarks marks;  // of the model
-    bool starts_in_reasoning = false;
+    chat::OutputFormat format;
   };
   OpenAiChatDialect(AnswerNames names, const AnswerOptions& answer, Options options);
 
@@ -26,18 +25,20 @@ class OpenAiChatDialect final : public OpenAiDialect {
 
  private:
   struct Result {
-    explicit Result(chat::ReasoningSplitter s) : splitter(std::move(s)) {}
-    chat::ReasoningSplitter splitter;
+    explicit Result(chat::ChatOutput o) : output(std::move(o)) {}
+    chat::ChatOutput output;
+    chat::AssistantTurn turn;  // where it is collected
     bool role_sent = false;
-    std::string reasoning;
-    std::string content;
     std::vector<Json> probabilities;  // collected, or waiting for a delta to ride on
     engine::StopType stop_type = engine::StopType::kNone;
   };
   Json DeltaChunk(size_t index, Json delta, Json finish_reason) const;
   void SendRole(size_t index, StreamEvents& out);
-  void SendDelta(size_t index, chat::ReasoningDelta delta, const engine::Timings* timings,
-                 StreamEvents& out);
+  void Take(size_t index, std::vector<chat::OutputDelta> deltas, const engine::Timings* timings,
+            StreamEvents& out);
+  void SendDeltas(size_t index, std::vector<chat::OutputDelta> deltas,
+                  const engine::Timings* timings, StreamEvents& out);
+  Json Message(Result& result) const;
 
   Options options_;
   std::vector<Result> results_;

@@ -38,14 +38,11 @@ void HandleOpenAiChat(const RouteContext& context) {
   generation.answer.bytes_max = context.exchange->answer_bytes_max();
   OpenAiChatDialect::Options options;
   ReadLogprobs(fields, options, generation.request.sampling);
-  options.reasoning = chat::ParseReasoningFormat(
-      fields.String("reasoning_format").value_or(context.settings.reasoning_format));
   options.choices = static_cast<size_t>(generation.request.choices);
   options.post_sampling = generation.request.sampling.post_sampling_probs;
 
   ChatPrompt prompt = MakeChatPrompt(body, context.settings, context.seat);
-  options.marks = context.seat.chat_template->marks();
-  options.starts_in_reasoning = prompt.rendered.starts_in_reasoning;
+  options.format = prompt.format;
   const AnswerNames names{RandomId("chatcmpl-"), ModelId(context),
                           static_cast<int64_t>(std::time(nullptr))};
   generation.request.id = names.id;

@@ -87,6 +87,8 @@ class ChatTemplate {
   const ReasoningMarks& marks() const { return source_.marks; }
   // The template of requests with tools; "" where they have no other.
   const std::string& tool_use_source() const { return source_.tool_use; }
+  // The one that requests with tools are rendered with.
+  const std::string& tools_source() const { return tool_use_ ? tool_use_->source() : source(); }
   bool is_fallback() const { return fallback_; }  // the file had no template
 
  private:

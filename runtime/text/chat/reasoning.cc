@@ -4,22 +4,12 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/text/chat/partial_tag.h"
 
 namespace bloomery::chat {
 namespace {
 
-constexpr std::string_view kToolCall = "<tool_call>";
 constexpr std::string_view kSpace = " \t\r\n";
-
-// Length of the longest end of `text` that begins `tag` without being all of it.
-size_t PartialEnd(std::string_view text, std::string_view tag) {
-  for (size_t size = std::min(text.size(), tag.size() - 1); size > 0; --size) {
-    if (tag.starts_with(text.substr(text.size() - size))) {
-      return size;
-    }
-  }
-  return 0;
-}
 
 }  // namespace
 
@@ -37,30 +27,24 @@ ReasoningFormat ParseReasoningFormat(std::string_view name) {
                                           "' is not one of none, auto, deepseek, deepseek-legacy");
 }
 
-ReasoningSplitter::ReasoningSplitter(ReasoningFormat format, ReasoningMarks marks,
-                                     bool starts_in_reasoning, bool tool_call_ends_span)
-    : format_(marks.open.empty() ? ReasoningFormat::kNone : format),
-      marks_(std::move(marks)),
-      state_(starts_in_reasoning ? State::kReasoning : State::kStart),
-      tool_call_ends_span_(tool_call_ends_span) {}
+ReasoningSplitter::ReasoningSplitter(ReasoningMarks marks, bool starts_in_reasoning,
+                                     std::string call_opener)
+    : marks_(std::move(marks)),
+      state_(marks_.open.empty()    ? State::kContent
+             : starts_in_reasoning ? State::kReasoning
+                                   : State::kStart),
+      call_opener_(std::move(call_opener)) {}
 
 ReasoningDelta ReasoningSplitter::Push(std::string_view text) {
   ReasoningDelta out;
-  if (format_ != ReasoningFormat::kDeepseek) {
-    out.content = text;
-  }
-  if (format_ != ReasoningFormat::kNone) {
-    held_ += text;
-    Step(false, out);
-  }
+  held_ += text;
+  Step(false, out);
   return out;
 }
 
 ReasoningDelta ReasoningSplitter::Finish() {
   ReasoningDelta out;
-  if (format_ != ReasoningFormat::kNone) {
-    Step(true, out);
-  }
+  Step(true, out);
   return out;
 }
 
@@ -73,11 +57,11 @@ void ReasoningSplitter::Step(bool ended, ReasoningDelta& out) {
     StepReasoning(ended, out);
   }
   if (state_ == State::kAfterSpan) {
-    held_.erase(0, std::min(held_.find_first_not_of(kSpace), held_.size()));
+    TakeSpan(std::min(held_.find_first_not_of(kSpace), held_.size()), out);
     state_ = held_.empty() ? State::kAfterSpan : State::kContent;
   }
   if (state_ == State::kContent) {
-    EmitContent(held_, out);
+    out.content += held_;
     held_.clear();
   }
 }
@@ -87,35 +71,31 @@ void ReasoningSplitter::StepStart(bool ended, ReasoningDelta& out) {
   const size_t begin = std::min(held_.find_first_not_of(kSpace), held_.size());
   const std::string_view rest = std::string_view(held_).substr(begin);
   if (rest.starts_with(marks_.open)) {
-    held_.erase(0, begin + marks_.open.size());
+    TakeSpan(begin + marks_.open.size(), out);
     state_ = State::kReasoning;
     trim_front_ = true;
-  } else if (!marks_.open.starts_with(rest)) {
+  } else if (ended || !marks_.open.starts_with(rest)) {
     state_ = State::kContent;
-  } else if (ended) {
-    EmitContent(held_, out);
-    held_.clear();
   }
 }
 
 void ReasoningSplitter::StepReasoning(bool ended, ReasoningDelta& out) {
   const size_t close = held_.find(marks_.close);
-  const size_t call = tool_call_ends_span_ ? held_.find(kToolCall) : std::string::npos;
+  const size_t call = call_opener_.empty() ? std::string::npos : held_.find(call_opener_);
   const size_t end = std::min(close, call);
   if (end != std::string::npos) {
     EmitReasoning(std::string_view(held_).substr(0, end), out);
     space_.clear();
-    held_.erase(0, end + (close < call ? marks_.close.size() : 0));
+    TakeSpan(end + (close < call ? marks_.close.size() : 0), out);
     state_ = State::kAfterSpan;
     return;
   }
   size_t keep = 0;
   if (!ended) {
-    keep = PartialEnd(held_, marks_.close);
-    keep = std::max(keep, tool_call_ends_span_ ? PartialEnd(held_, kToolCall) : 0);
+    keep = std::max(PartialTagEnd(held_, marks_.close), PartialTagEnd(held_, call_opener_));
   }
   EmitReasoning(std::string_view(held_).substr(0, held_.size() - keep), out);
-  held_.erase(0, held_.size() - keep);
+  TakeSpan(held_.size() - keep, out);
   if (ended) {
     out.reasoning += space_;
     space_.clear();
@@ -138,11 +118,9 @@ void ReasoningSplitter::EmitReasoning(std::string_view text, ReasoningDelta& out
   space_ = text.substr(last + 1);
 }
 
-void ReasoningSplitter::EmitContent(std::string_view text, ReasoningDelta& out) const {
-  // The legacy form has sent everything as content already.
-  if (format_ == ReasoningFormat::kDeepseek) {
-    out.content += text;
-  }
+void ReasoningSplitter::TakeSpan(size_t size, ReasoningDelta& out) {
+  out.span.append(held_, 0, size);
+  held_.erase(0, size);
 }
 
 }  // namespace bloomery::chat

@@ -1,6 +1,6 @@
 // Splits a model's answer into reasoning and content while it streams. It decides on text alone:
 // the same bytes in any pieces give the same split. One splitter belongs to one choice of one
-// request; no locks, no other state.
+// request; no locks, no other state. Which of the texts an answer shows is chat_output.h's matter.
 #pragma once
 
 #include <string>
@@ -24,17 +24,19 @@ struct ReasoningMarks {
   std::string close;
 };
 
+// What one piece of text decides. `span` is the text itself of all that is not content: tags,
+// reasoning and the white space around them. It comes before `content` in the answer.
 struct ReasoningDelta {
-  std::string reasoning;
+  std::string reasoning;  // without the white space at its ends
+  std::string span;
   std::string content;
 };
 
 class ReasoningSplitter {
  public:
-  // `starts_in_reasoning`: RenderedPrompt::starts_in_reasoning. `tool_call_ends_span`: a
-  // <tool_call> closes an open span, for templates that open it in the prompt.
-  ReasoningSplitter(ReasoningFormat format, ReasoningMarks marks, bool starts_in_reasoning,
-                    bool tool_call_ends_span);
+  // `starts_in_reasoning`: RenderedPrompt::starts_in_reasoning. `call_opener` closes an open span
+  // too, for models that call without closing it; "" where none does.
+  ReasoningSplitter(ReasoningMarks marks, bool starts_in_reasoning, std::string call_opener);
 
   // What `text` (any piece of the answer) decides. Text that may become a tag is held back.
   ReasoningDelta Push(std::string_view text);
@@ -47,12 +49,11 @@ class ReasoningSplitter {
   void StepStart(bool ended, ReasoningDelta& out);
   void StepReasoning(bool ended, ReasoningDelta& out);
   void EmitReasoning(std::string_view text, ReasoningDelta& out);
-  void EmitContent(std::string_view text, ReasoningDelta& out) const;
+  void TakeSpan(size_t size, ReasoningDelta& out);
 
-  ReasoningFormat format_;
   ReasoningMarks marks_;
   State state_;
-  bool tool_call_ends_span_;
+  std::string call_opener_;
   std::string held_;
   bool trim_front_ = true;
   std::string space_;  // white space at the span's end, dropped when the span closes

@@ -49,51 +49,36 @@ const Case kCases[] = {
     {"unicode", false, false, "<think>é🙂</think>你", "é🙂", "你"},
 };
 
-// Both texts after pushing pieces of `size` bytes.
-std::pair<std::string, std::string> Split(ReasoningFormat format, const Case& c, size_t size) {
-  ReasoningSplitter splitter(format, kThink, c.starts_inside, c.call_ends);
-  std::string reasoning;
-  std::string content;
+// What the whole text decides, pushed in pieces of `size` bytes.
+ReasoningDelta Split(const Case& c, size_t size) {
+  ReasoningSplitter splitter(kThink, c.starts_inside, c.call_ends ? "<tool_call>" : "");
+  ReasoningDelta all;
   const auto add = [&](const ReasoningDelta& delta) {
-    reasoning += delta.reasoning;
-    content += delta.content;
+    all.reasoning += delta.reasoning;
+    all.span += delta.span;
+    all.content += delta.content;
   };
   const std::string text = c.text;
   for (size_t pos = 0; pos < text.size(); pos += size) {
     add(splitter.Push(text.substr(pos, size)));
   }
   add(splitter.Finish());
-  return {reasoning, content};
+  return all;
 }
 
 TEST(ReasoningSplitter, SplitsTheSameInPiecesOfEverySize) {
   for (const Case& c : kCases) {
     for (size_t size = 1; size <= 40; ++size) {
-      EXPECT_EQ(Split(ReasoningFormat::kDeepseek, c, size),
-                std::make_pair(std::string(c.reasoning), std::string(c.content)))
-          << c.name << " in pieces of " << size;
+      const ReasoningDelta all = Split(c, size);
+      EXPECT_EQ(all.reasoning, c.reasoning) << c.name << " in pieces of " << size;
+      EXPECT_EQ(all.content, c.content) << c.name << " in pieces of " << size;
+      EXPECT_EQ(all.span + all.content, c.text) << c.name << " in pieces of " << size;
     }
   }
 }
 
-TEST(ReasoningSplitter, NoneLeavesEverythingInTheContent) {
-  for (const Case& c : kCases) {
-    EXPECT_EQ(Split(ReasoningFormat::kNone, c, 3),
-              std::make_pair(std::string(), std::string(c.text)))
-        << c.name;
-  }
-}
-
-TEST(ReasoningSplitter, LegacyGivesBoth) {
-  for (const Case& c : kCases) {
-    EXPECT_EQ(Split(ReasoningFormat::kDeepseekLegacy, c, 3),
-              std::make_pair(std::string(c.reasoning), std::string(c.text)))
-        << c.name;
-  }
-}
-
 TEST(ReasoningSplitter, HoldsOnlyWhatMayBecomeATag) {
-  ReasoningSplitter splitter(ReasoningFormat::kDeepseek, kThink, true, false);
+  ReasoningSplitter splitter(kThink, true, "");
   EXPECT_EQ(splitter.Push("abc").reasoning, "abc");
   EXPECT_EQ(splitter.Push("d</th").reasoning, "d");
   EXPECT_EQ(splitter.Push("e").reasoning, "</the");
@@ -102,13 +87,13 @@ TEST(ReasoningSplitter, HoldsOnlyWhatMayBecomeATag) {
 }
 
 TEST(ReasoningSplitter, TheMarksAreTheModelsOwn) {
-  ReasoningSplitter splitter(ReasoningFormat::kDeepseek, {"[R]", "[/R]"}, false, false);
+  ReasoningSplitter splitter({"[R]", "[/R]"}, false, "");
   EXPECT_EQ(splitter.Push("[R]why[/").reasoning, "why");
   EXPECT_EQ(splitter.Push("R]<think>so").content, "<think>so");
 }
 
 TEST(ReasoningSplitter, WithoutMarksEverythingIsContent) {
-  ReasoningSplitter splitter(ReasoningFormat::kDeepseek, {}, false, false);
+  ReasoningSplitter splitter({}, false, "");
   EXPECT_EQ(splitter.Push("<think>a</think>b").content, "<think>a</think>b");
 }
 

@@ -1,0 +1,92 @@
+#include "runtime/text/chat/chat_output.h"
+
+#include <utility>
+
+#include "runtime/base/utf8.h"
+#include "runtime/text/chat/tool_call_parser.h"
+
+namespace bloomery::chat {
+
+void AssistantTurn::Add(const OutputDelta& delta) {
+  switch (delta.kind) {
+    case OutputDelta::Kind::kReasoning:
+      reasoning += delta.text;
+      break;
+    case OutputDelta::Kind::kContent:
+      content += delta.text;
+      break;
+    case OutputDelta::Kind::kCallBegin:
+      calls.push_back({.id = delta.id, .name = delta.text, .arguments = {}});
+      break;
+    case OutputDelta::Kind::kCallArguments:
+      calls.back().arguments += delta.text;
+      break;
+    case OutputDelta::Kind::kCallEnd:
+      calls.back().complete = delta.complete;
+      break;
+  }
+}
+
+namespace {
+
+bool WantsCalls(const OutputFormat& format) {
+  return format.syntax != ToolSyntax::kNone && format.tools && !format.tools->empty();
+}
+
+// Hermes models close their span before they call; the others are known not to.
+std::string SpanEndingOpener(const OutputFormat& format) {
+  if (!WantsCalls(format)) return "";
+  const bool ends = format.syntax == ToolSyntax::kQwenXml || format.syntax == ToolSyntax::kDsml;
+  return ends ? std::string(ToolCallOpener(format.syntax)) : "";
+}
+
+}  // namespace
+
+ChatOutput::ChatOutput(const OutputFormat& format, MakeId make_id)
+    : format_(format.reasoning),
+      splitter_(format.marks, format.starts_in_reasoning, SpanEndingOpener(format)),
+      parser_(WantsCalls(format)
+                  ? ToolCallParser::Make(format.syntax, format.tools, std::move(make_id))
+                  : nullptr) {}
+
+ChatOutput::ChatOutput(ChatOutput&&) noexcept = default;
+ChatOutput& ChatOutput::operator=(ChatOutput&&) noexcept = default;
+ChatOutput::~ChatOutput() = default;
+
+std::vector<OutputDelta> ChatOutput::Push(std::string_view text) {
+  tail_ += text;
+  const size_t whole = tail_.size() - Utf8IncompleteTail(tail_);
+  ReasoningDelta delta = splitter_.Push(std::string_view(tail_).substr(0, whole));
+  tail_.erase(0, whole);
+  return Take(delta, AnswerEnding::kNone);
+}
+
+std::vector<OutputDelta> ChatOutput::Finish(bool cut) {
+  ReasoningDelta delta = splitter_.Push(std::exchange(tail_, {}));
+  const ReasoningDelta rest = splitter_.Finish();
+  delta.reasoning += rest.reasoning;
+  delta.span += rest.span;
+  delta.content += rest.content;
+  return Take(delta, cut ? AnswerEnding::kCut : AnswerEnding::kEnd);
+}
+
+std::vector<OutputDelta> ChatOutput::Take(const ReasoningDelta& delta, AnswerEnding ending) {
+  Deltas out;
+  if (format_ != ReasoningFormat::kNone) {
+    AppendDelta(out, OutputDelta::Kind::kReasoning, delta.reasoning);
+  }
+  if (format_ != ReasoningFormat::kDeepseek) {
+    AppendDelta(out, OutputDelta::Kind::kContent, delta.span);
+  }
+  if (!parser_) {
+    AppendDelta(out, OutputDelta::Kind::kContent, delta.content);
+    return out;
+  }
+  parser_->Push(delta.content, ending, out);
+  for (const OutputDelta& each : out) {
+    has_calls_ = has_calls_ || (each.kind == OutputDelta::Kind::kCallEnd && each.complete);
+  }
+  return out;
+}
+
+}  // namespace bloomery::chat
