@@ -58,7 +58,7 @@ void RefuseMedia(const Fields& body) {
 struct ToolChoice {
   enum class Mode { kNone, kAuto, kRequired };
   Mode mode = Mode::kNone;
-  std::string function;  // the one that is required; "": any
+  std::string function{};  // the one that is required; "": any
 };
 
 ToolChoice ReadNamedTool(const rapidjson::Value& given) {
@@ -188,8 +188,12 @@ void ReadFormat(const rapidjson::Document& body, const ServeSettings& settings, 
   const auto syntax =
       chat::ChooseToolSyntax(seat.chat.tool_syntax, seat.chat_template->tools_source());
   if (syntax == chat::ToolSyntax::kNone) {
-    RefuseFeature("tools", "neither the model's plugin nor its template says how it calls tools; "
-                           "tool_choice none is accepted");
+    RefuseFeature("tools",
+                  "neither the model's plugin nor its template says how it calls tools; "
+                  "tool_choice none is accepted");
+  }
+  if (choice.mode == ToolChoice::Mode::kRequired) {
+    RefuseFeature("tool_choice", "required calls need a grammar; auto is accepted");
   }
   prompt.format.syntax = syntax;
   prompt.format.tools = std::move(tools);

@@ -16,7 +16,7 @@ namespace bloomery::serve {
 struct ChatPrompt {
   chat::RenderedPrompt rendered;
   std::vector<text::TokenId> ids;
-  chat::OutputFormat format;  // how the answers are to be read
+  chat::OutputFormat format;                    // how the answers are to be read
   std::vector<text::TokenId> preserved_tokens;  // control tokens that calls are written with
 };
 

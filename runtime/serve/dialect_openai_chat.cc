@@ -19,18 +19,17 @@ Json DeltaJson(chat::OutputDelta delta) {
     case Kind::kCallBegin:
       return Json::Object(
           {{"tool_calls",
-            Json::Array({Json::Object(
-                {{"index", delta.call},
-                 {"id", std::move(delta.id)},
-                 {"type", "function"},
-                 {"function",
-                  Json::Object({{"name", std::move(delta.text)}, {"arguments", ""}})}})})}});
+            Json::Array({Json::Object({{"index", delta.call},
+                                       {"id", std::move(delta.id)},
+                                       {"type", "function"},
+                                       {"function", Json::Object({{"name", std::move(delta.text)},
+                                                                  {"arguments", ""}})}})})}});
     case Kind::kCallArguments:
       return Json::Object(
-          {{"tool_calls", Json::Array({Json::Object(
-                              {{"index", delta.call},
-                               {"function",
-                                Json::Object({{"arguments", std::move(delta.text)}})}})})}});
+          {{"tool_calls",
+            Json::Array({Json::Object(
+                {{"index", delta.call},
+                 {"function", Json::Object({{"arguments", std::move(delta.text)}})}})})}});
     case Kind::kCallEnd:
       break;
   }
@@ -39,8 +38,7 @@ Json DeltaJson(chat::OutputDelta delta) {
 
 // Calls end an answer only where it ended by itself: behind a limit there may have been more.
 std::string_view FinishReasonOf(engine::StopType type, const chat::ChatOutput& output) {
-  return output.has_calls() && type != engine::StopType::kLimit ? "tool_calls"
-                                                                : FinishReason(type);
+  return output.has_calls() && type != engine::StopType::kLimit ? "tool_calls" : FinishReason(type);
 }
 
 }  // namespace
@@ -85,9 +83,8 @@ void OpenAiChatDialect::SendDeltas(size_t index, std::vector<chat::OutputDelta> 
     return delta.kind == chat::OutputDelta::Kind::kCallEnd;
   });
   for (size_t i = 0; i < deltas.size(); ++i) {
-    Json choice = Json::Object({{"index", index},
-                                {"delta", DeltaJson(std::move(deltas[i]))},
-                                {"finish_reason", nullptr}});
+    Json choice = Json::Object(
+        {{"index", index}, {"delta", DeltaJson(std::move(deltas[i]))}, {"finish_reason", nullptr}});
     if (i + 1 == deltas.size() && !result.probabilities.empty()) {
       choice.Set("logprobs",
                  Json::Object({{"content", Json::Array(std::exchange(result.probabilities, {}))}}));
@@ -144,17 +141,17 @@ void OpenAiChatDialect::OnFinish(size_t index, const engine::Finish& finish, Str
 Json OpenAiChatDialect::Message(Result& result) const {
   chat::AssistantTurn& turn = result.turn;
   const bool only_calls = turn.content.empty() && !turn.calls.empty();
-  Json message = Json::Object({{"role", "assistant"},
-                               {"content", only_calls ? Json() : Json(std::move(turn.content))}});
+  Json message = Json::Object(
+      {{"role", "assistant"}, {"content", only_calls ? Json() : Json(std::move(turn.content))}});
   if (!turn.reasoning.empty()) message.Set("reasoning_content", std::move(turn.reasoning));
   if (turn.calls.empty()) return message;
   Json calls = Json::Array();
   for (auto& call : turn.calls) {
-    calls.Append(Json::Object({{"id", std::move(call.id)},
-                               {"type", "function"},
-                               {"function", Json::Object({{"name", std::move(call.name)},
-                                                          {"arguments",
-                                                           std::move(call.arguments)}})}}));
+    calls.Append(
+        Json::Object({{"id", std::move(call.id)},
+                      {"type", "function"},
+                      {"function", Json::Object({{"name", std::move(call.name)},
+                                                 {"arguments", std::move(call.arguments)}})}}));
   }
   message.Set("tool_calls", std::move(calls));
   return message;

@@ -47,6 +47,7 @@ void HandleOpenAiChat(const RouteContext& context) {
                           static_cast<int64_t>(std::time(nullptr))};
   generation.request.id = names.id;
   generation.request.prompt = std::move(prompt.ids);
+  generation.request.preserved_tokens = std::move(prompt.preserved_tokens);
   if (const std::string unknown = UnknownFields(body); !unknown.empty()) {
     LOG(INFO) << "[req " << names.id << "] unknown fields ignored: " << unknown;
   }

@@ -26,10 +26,10 @@ namespace bloomery::chat {
 // How the answers of one request are read; shared by its choices, immutable.
 struct OutputFormat {
   ReasoningFormat reasoning = ReasoningFormat::kDeepseek;
-  ReasoningMarks marks;                     // of the model
-  bool starts_in_reasoning = false;         // RenderedPrompt::starts_in_reasoning
-  ToolSyntax syntax = ToolSyntax::kNone;    // kNone also where the request wants no calls
-  std::shared_ptr<const ToolSet> tools;     // null or empty: no calls
+  ReasoningMarks marks;                   // of the model
+  bool starts_in_reasoning = false;       // RenderedPrompt::starts_in_reasoning
+  ToolSyntax syntax = ToolSyntax::kNone;  // kNone also where the request wants no calls
+  std::shared_ptr<const ToolSet> tools;   // null or empty: no calls
 };
 
 // A piece of the turn. For one call: one kCallBegin, any number of kCallArguments, one kCallEnd,

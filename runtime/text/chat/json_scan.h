@@ -20,17 +20,17 @@ class JsonScan {
 
  private:
   enum class State {
-    kValue,         // a value must come
-    kFirstItem,     // a value or ]
-    kFirstKey,      // a key or }
-    kKey,           // a key
-    kColon,         // :
-    kAfter,         // , or the closing bracket
-    kString,        // inside one
-    kEscape,        // behind its backslash
-    kUnicode,       // the four digits of \u
-    kNumber,        // inside one
-    kWord,          // inside true, false, null
+    kValue,      // a value must come
+    kFirstItem,  // a value or ]
+    kFirstKey,   // a key or }
+    kKey,        // a key
+    kColon,      // :
+    kAfter,      // , or the closing bracket
+    kString,     // inside one
+    kEscape,     // behind its backslash
+    kUnicode,    // the four digits of \u
+    kNumber,     // inside one
+    kWord,       // inside true, false, null
   };
   Result Begin(char byte);
   Result EndValue();

@@ -30,7 +30,7 @@ ReasoningFormat ParseReasoningFormat(std::string_view name) {
 ReasoningSplitter::ReasoningSplitter(ReasoningMarks marks, bool starts_in_reasoning,
                                      std::string call_opener)
     : marks_(std::move(marks)),
-      state_(marks_.open.empty()    ? State::kContent
+      state_(marks_.open.empty()   ? State::kContent
              : starts_in_reasoning ? State::kReasoning
                                    : State::kStart),
       call_opener_(std::move(call_opener)) {}

@@ -83,8 +83,8 @@ bool ToolCallParser::SkipClosers() {
     if (closer == closers_.end()) break;
     Drop(closer->size());
   }
-  const bool may_become = std::ranges::any_of(
-      closers_, [&](std::string_view each) { return each.starts_with(held_); });
+  const bool may_become =
+      std::ranges::any_of(closers_, [&](std::string_view each) { return each.starts_with(held_); });
   return ending_ != AnswerEnding::kNone || !may_become;
 }
 

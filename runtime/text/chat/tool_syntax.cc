@@ -151,8 +151,8 @@ std::vector<std::string> ToolMarkup(ToolSyntax syntax) {
     case ToolSyntax::kQwenXml:
       return {"<tool_call>", "</tool_call>"};
     case ToolSyntax::kGlmXml:
-      return {"<tool_call>",  "</tool_call>", "<arg_key>",
-              "</arg_key>", "<arg_value>",  "</arg_value>"};
+      return {"<tool_call>", "</tool_call>", "<arg_key>",
+              "</arg_key>",  "<arg_value>",  "</arg_value>"};
     case ToolSyntax::kDsml:
       return {"｜DSML｜"};
     case ToolSyntax::kNone:

@@ -17,7 +17,8 @@ enum class ToolSyntax {
   kHermes,   // <tool_call>{"name": "f", "arguments": {"k": 1}}</tool_call>
   kQwenXml,  // <tool_call><function=f><parameter=k>1</parameter></function></tool_call>
   kGlmXml,   // <tool_call>f<arg_key>k</arg_key><arg_value>1</arg_value></tool_call>
-  kDsml,     // <｜DSML｜tool_calls><｜DSML｜invoke name="f"><｜DSML｜parameter name="k" string="false">1…
+  kDsml,     // <｜DSML｜tool_calls><｜DSML｜invoke name="f"><｜DSML｜parameter name="k"
+             // string="false">1…
 };
 
 // The plugin's names: "hermes", "qwen_xml", "glm_xml", "dsml"; anything else, "" too, is kNone.

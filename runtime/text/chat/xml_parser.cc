@@ -18,14 +18,14 @@ namespace {
 constexpr std::string_view kSpace = " \t\r\n";
 
 struct Markup {
-  std::vector<std::string_view> blocks;       // open a call, or a list of calls
-  std::string_view call;                      // opens a call inside them; "": the block does
-  std::string_view name_end;                  // "": the name ends where the next tag begins
-  std::vector<std::string_view> call_ends;    // the first is the proper one
-  std::vector<std::string_view> closers;      // without meaning behind a call
-  std::string_view parameter;                 // opens a parameter; its name follows
-  std::string_view parameter_end;             // behind the name
-  std::string_view value;                     // opens the value, behind white space; "": none
+  std::vector<std::string_view> blocks;     // open a call, or a list of calls
+  std::string_view call;                    // opens a call inside them; "": the block does
+  std::string_view name_end;                // "": the name ends where the next tag begins
+  std::vector<std::string_view> call_ends;  // the first is the proper one
+  std::vector<std::string_view> closers;    // without meaning behind a call
+  std::string_view parameter;               // opens a parameter; its name follows
+  std::string_view parameter_end;           // behind the name
+  std::string_view value;                   // opens the value, behind white space; "": none
   std::string_view value_end;
   bool framed;  // a newline at either end of a value belongs to the markup
   bool marked;  // the parameter's name carries whether the value is text
@@ -83,8 +83,8 @@ std::string_view Trim(std::string_view text) {
 
 // `text` as it stands inside a JSON string.
 std::string Escaped(std::string_view text) {
-  const std::string quoted = WriteJson(rapidjson::Value(rapidjson::StringRef(
-      text.data(), static_cast<rapidjson::SizeType>(text.size()))));
+  const std::string quoted = WriteJson(rapidjson::Value(
+      rapidjson::StringRef(text.data(), static_cast<rapidjson::SizeType>(text.size()))));
   return quoted.substr(1, quoted.size() - 2);
 }
 
@@ -108,7 +108,8 @@ std::optional<std::string_view> PythonWord(std::string_view text) {
   return std::nullopt;
 }
 
-// The JSON of a value whose type is not just text. What is no JSON stays a text, so nothing is lost.
+// The JSON of a value whose type is not just text. What is no JSON stays a text, so nothing is
+// lost.
 std::string Converted(std::string_view raw, ParameterTypes types) {
   const std::string_view text = Trim(raw);
   const Json kind = KindOf(text);
@@ -350,10 +351,10 @@ class XmlParser final : public ToolCallParser {
 
   const Markup* markup_;
   State state_ = State::kBlock;
-  size_t at_ = 0;                     // in held()
-  const ToolSpec* tool_ = nullptr;    // the function called
-  std::set<std::string> keys_;        // of the parameters so far
-  std::string key_;                   // of the one at hand
+  size_t at_ = 0;                   // in held()
+  const ToolSpec* tool_ = nullptr;  // the function called
+  std::set<std::string> keys_;      // of the parameters so far
+  std::string key_;                 // of the one at hand
   ParameterTypes types_;
   bool as_text_ = false;  // its value streams
 };

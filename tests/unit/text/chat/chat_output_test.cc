@@ -106,16 +106,16 @@ const Case kCases[] = {
      "<think>a <tool_call>weather</tool_call> b</think><tool_call>weather</tool_call>",
      "R[a <tool_call>weather</tool_call> b] C[] weather{}"},
     {"dsml", kDsml,
-     "Yes.\n\n" D("tool_calls>") "\n" D("invoke name=\"weather\">") "\n" D(
-         "parameter name=\"city\" string=\"true\">") "5" E("parameter") "\n" D(
-         "parameter name=\"days\" string=\"false\">") "5" E("parameter") "\n" E("invoke") "\n" D(
-         "invoke name=\"weather_map\">") "\n" E("invoke") "\n" E("tool_calls"),
+     "Yes.\n\n" D("tool_calls>") "\n" D("invoke name=\"weather\">") "\n" D("parameter "
+                                                                           "name=\"city\" "
+                                                                           "string=\"true\">") "5" E("parameter") "\n" D("parameter name=\"days\" string=\"false\">") "5" E(
+         "parameter") "\n" E("invoke") "\n" D("invoke name=\"weather_map\">") "\n" E("invoke") "\n" E("tool_calls"),
      "R[] C[Yes.] weather{\"city\": \"5\", \"days\": 5} weather_map{}"},
     {"dsml: the older block, inside the span", kDsml,
      "<think>so\n\n" D("function_calls>") "\n" D("invoke name=\"weather_map\">") "\n" E(
          "invoke") "\n" E("function_calls"),
-     "R[so\n\n" D("function_calls>") "\n" D("invoke name=\"weather_map\">") "\n" E(
-         "invoke") "\n" E("function_calls") "] C[]"},
+     "R[so\n\n" D("function_calls>") "\n" D("invoke name=\"weather_map\">") "\n" E("invoke") "\n" E(
+         "function_calls") "] C[]"},
 
     // ---- damage
     {"doubled closing tag", kHermes,
@@ -168,10 +168,10 @@ const Case kCases[] = {
     {"glm: no value", kGlm, "<tool_call>weather<arg_key>city</arg_key>Bonn</tool_call>",
      "R[] C[<arg_key>city</arg_key>Bonn</tool_call>] weather(open){"},
     {"dsml: no mark", kDsml,
-     D("tool_calls>") D("invoke name=\"weather\">") D("parameter name=\"city\">") "x" E(
-         "parameter") E("invoke") E("tool_calls"),
-     "R[] C[" D("parameter name=\"city\">") "x" E("parameter") E("invoke") E(
-         "tool_calls") "] weather(open){"},
+     D("tool_calls>") D("invoke name=\"weather\">") D("parameter name=\"city\">") "x" E("parameter")
+         E("invoke") E("tool_calls"),
+     "R[] C[" D("parameter name=\"city\">") "x" E("parameter") E("invoke")
+         E("tool_calls") "] weather(open){"},
 };
 
 OutputFormat FormatOf(ToolSyntax syntax) {
@@ -261,11 +261,10 @@ std::vector<std::string> WordsOf(std::string_view text) {
       word += c;
       continue;
     }
-    constexpr const char* kMarkup[] = {"tool_call", "function",  "parameter", "name",
-                                       "arguments", "arg_key",   "arg_value", "think",
-                                       "DSML",      "invoke",    "string",    "tool_calls",
-                                       "true",      "false",     "id",        "x",
-                                       "null",      "True",      "function_calls"};
+    constexpr const char* kMarkup[] = {
+        "tool_call", "function", "parameter", "name",   "arguments",     "arg_key", "arg_value",
+        "think",     "DSML",     "invoke",    "string", "tool_calls",    "true",    "false",
+        "id",        "x",        "null",      "True",   "function_calls"};
     if (word.size() > 1 && std::ranges::find(kMarkup, word) == std::end(kMarkup)) {
       words.push_back(word);
     }
@@ -294,8 +293,8 @@ void CheckAnyText(ToolSyntax syntax, const std::string& text, bool words_too) {
   size_t at = 0;
   for (const std::string& word : WordsOf(text)) {
     const size_t found = whole.all.find(word, at);
-    ASSERT_NE(found, std::string::npos) << "lost '" << word << "' of: " << text
-                                        << "\nin: " << whole.all;
+    ASSERT_NE(found, std::string::npos)
+        << "lost '" << word << "' of: " << text << "\nin: " << whole.all;
     at = found + word.size();
   }
 }
