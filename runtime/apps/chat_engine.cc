@@ -6,7 +6,7 @@
 #include "runtime/serve/chat_prompt.h"
 #include "runtime/serve/generation_fields.h"
 #include "runtime/serve/json_value.h"
-#include "runtime/text/chat/reasoning.h"
+#include "runtime/text/chat/chat_output.h"
 
 namespace bloomery::apps {
 namespace {
@@ -24,27 +24,26 @@ class EngineBackend final : public ChatBackend {
     serve::ChatPrompt prompt = serve::MakeChatPrompt(body, settings_, seat_);
     fields.request.prompt = std::move(prompt.ids);
     fields.request.id = "chat";
-    chat::ReasoningSplitter splitter(chat::ParseReasoningFormat(settings_.reasoning_format),
-                                     seat_.chat_template->marks(),
-                                     prompt.rendered.starts_in_reasoning, false);
+    chat::ChatOutput output(prompt.format, [] { return std::string(); });  // no tools, no calls
     auto generation = seat_.engine->Submit(std::move(fields.request));
     SetRunning(generation);
     std::string answer;
-    const auto take = [&](const chat::ReasoningDelta& delta) {
-      if (!delta.reasoning.empty()) print(delta.reasoning);
-      if (!delta.content.empty()) print(delta.content);
-      answer += delta.content;
+    const auto take = [&](const std::vector<chat::OutputDelta>& deltas) {
+      for (const chat::OutputDelta& delta : deltas) {
+        print(delta.text);
+        if (delta.kind == chat::OutputDelta::Kind::kContent) answer += delta.text;
+      }
     };
     while (auto event = generation->Pop()) {
       if (const auto* text = std::get_if<engine::Text>(&*event)) {
-        take(splitter.Push(text->text));
+        take(output.Push(text->text));
       } else if (const auto* failed = std::get_if<engine::Failed>(&*event)) {
         SetRunning(nullptr);
         if (failed->kind != ErrorKind::kCancelled) throw Error(failed->kind, failed->message);
       }
     }
     SetRunning(nullptr);
-    take(splitter.Finish());
+    take(output.Finish(false));
     return answer;
   }
 
