@@ -1,8 +1,10 @@
 // bloomery-serve: flags, listen, load, serve, stop.
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -80,6 +82,11 @@ int Serve(serve::ServeSettings settings, const std::vector<std::string>& warning
 
   StopWatch stop;
   serve::Server server(settings);
+  // The way of a signal, which the stop watch takes.
+  // A second one would end the process at once, so a second request sends none.
+  server.OnShutdown([asked = std::make_shared<std::atomic<bool>>(false)] {
+    if (!asked->exchange(true)) ::kill(::getpid(), SIGTERM);
+  });
   const auto environment = Environment();
   const auto plugin_path = environment.find("BLOOMERY_PLUGIN_PATH");
   const ServedModel model(settings, path, executable,

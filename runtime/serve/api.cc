@@ -17,6 +17,7 @@ struct Route {
   std::string_view feature;             // what a 501 names
   bool open = false;                    // needs no key, and no place among the connections
   bool quiet = false;                   // not logged
+  ErrorForm form = ErrorForm::kOpenAi;
 };
 
 constexpr Route kRoutes[] = {
@@ -46,8 +47,9 @@ constexpr Route kRoutes[] = {
     {"POST", "/responses", nullptr, "the responses API"},
     {"POST", "/v1/responses/input_tokens", nullptr, "the responses API"},
     {"POST", "/responses/input_tokens", nullptr, "the responses API"},
-    {"POST", "/v1/messages", nullptr, "the messages API"},
-    {"POST", "/v1/messages/count_tokens", nullptr, "the messages API"},
+    {"POST", "/v1/messages", nullptr, "the messages API", false, false, ErrorForm::kAnthropic},
+    {"POST", "/v1/messages/count_tokens", nullptr, "the messages API", false, false,
+     ErrorForm::kAnthropic},
     {"POST", "/infill", nullptr, "infill"},
     {"POST", "/embedding", nullptr, "embeddings"},
     {"POST", "/embeddings", nullptr, "embeddings"},
@@ -56,8 +58,11 @@ constexpr Route kRoutes[] = {
     {"POST", "/reranking", nullptr, "reranking"},
     {"POST", "/v1/rerank", nullptr, "reranking"},
     {"POST", "/v1/reranking", nullptr, "reranking"},
-    {"GET", "/lora-adapters", nullptr, "adapters"},
-    {"POST", "/lora-adapters", nullptr, "adapters"},
+    {"GET", "/lora-adapters", HandleAdapters, ""},
+    {"POST", "/lora-adapters", HandleSetAdapters, ""},
+    {"POST", "/residency/reset", nullptr,
+     "resetting residency (the whole model lies in one place)"},
+    {"POST", "/shutdown", HandleShutdown, ""},
     {"POST", "/v1/systemone", nullptr, "decision models"},
     {"POST", "/v1/audio/transcriptions", nullptr, "audio"},
     {"POST", "/audio/transcriptions", nullptr, "audio"},
@@ -74,6 +79,8 @@ const Route* FindRoute(std::string_view method, std::string_view path) {
   return nullptr;
 }
 
+ErrorForm FormOf(const Route* route) { return route == nullptr ? ErrorForm::kOpenAi : route->form; }
+
 // Looks at every byte whatever it finds, so that the time does not tell how much of a key fits.
 bool EqualInConstantTime(std::string_view a, std::string_view b) {
   unsigned char difference = a.size() == b.size() ? 0 : 1;
@@ -83,21 +90,6 @@ bool EqualInConstantTime(std::string_view a, std::string_view b) {
         difference | (static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(other)));
   }
   return difference == 0;
-}
-
-// Whether an Origin header names this machine: exactly its name or address, with or without a port.
-bool IsLocal(std::string_view origin) {
-  const size_t scheme = origin.find("://");
-  if (scheme == std::string_view::npos) return false;
-  const std::string_view rest = origin.substr(scheme + 3);
-  for (std::string_view host : {"localhost", "127.0.0.1", "[::1]"}) {
-    if (rest == host) return true;
-    // Only a port may follow: behind "localhost:" could also come "x@elsewhere".
-    if (!rest.starts_with(host) || rest[host.size()] != ':') continue;
-    const std::string_view port = rest.substr(host.size() + 1);
-    return !port.empty() && port.find_first_not_of("0123456789") == std::string_view::npos;
-  }
-  return false;
 }
 
 }  // namespace
@@ -134,7 +126,7 @@ std::vector<HttpHeader> Api::CorsHeaders(const HttpRequest& request) const {
   // Also on an answer that names no origin: a cache must not give it to another one.
   std::vector<HttpHeader> headers{{"Vary", "Origin"}};
   const std::string origin(request.Header("Origin"));
-  if (echoes_any ? !origin.empty() : IsLocal(origin)) {
+  if (echoes_any ? !origin.empty() : IsLocalOrigin(origin)) {
     headers.push_back({"Access-Control-Allow-Origin", origin});
   }
   return headers;
@@ -169,11 +161,11 @@ std::optional<HttpResponse> Api::Admit(const HttpRequest& request) const {
     response.headers.push_back({"Access-Control-Allow-Headers", settings_.cors_headers});
     return WithCors(std::move(response), request);
   }
-  const auto refuse = [&](int status, const std::string& message) {
-    return WithCors(ErrorResponse(MakeApiError(status, message)), request);
-  };
   const auto path = RoutePath(request);
   const Route* route = path ? FindRoute(request.method, *path) : nullptr;
+  const auto refuse = [&](int status, const std::string& message) {
+    return WithCors(ErrorResponse(MakeApiError(status, message), FormOf(route)), request);
+  };
   const bool open = route != nullptr && route->open;
   if (path && route == nullptr) {
     if (auto page = PageAnswer(settings_, request, *path)) {
@@ -200,19 +192,21 @@ void Api::Handle(const std::shared_ptr<HttpExchange>& exchange) const {
   if (!route->quiet) LOG(INFO) << request.method << ' ' << Printable(path);
   try {
     const Seat* seat = seat_.load(std::memory_order_acquire);
-    route->handle({settings_, *seat, exchange});
+    route->handle({settings_, *seat, exchange, shut_down_});
   } catch (const std::exception& error) {
     const ApiError answer = ApiErrorFrom(error);
     LOG(INFO) << request.method << ' ' << Printable(path) << ": " << answer.status << ' '
               << Printable(answer.message, 400);
-    exchange->Reply(ErrorResponse(answer));
+    exchange->Reply(ErrorResponse(answer, route->form));
   }
 }
 
 HttpResponse Api::Refuse(int status, const std::string& message, const HttpRequest& request) const {
   ApiError error = MakeApiError(status, message);
   if (status == 503) error.retry_after_s = 1;
-  return WithCors(ErrorResponse(error), request);
+  const auto path = RoutePath(request);
+  return WithCors(ErrorResponse(error, FormOf(path ? FindRoute(request.method, *path) : nullptr)),
+                  request);
 }
 
 }  // namespace bloomery::serve

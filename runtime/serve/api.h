@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,9 @@ class Api {
 
   // From now on requests reach the seat, which must outlive the last of them.
   void SetReady(const Seat& seat) { seat_.store(&seat, std::memory_order_release); }
+  // What POST /shutdown calls after its answer; without one the route is not offered. Before the
+  // first request.
+  void OnShutdown(std::function<void()> shut_down) { shut_down_ = std::move(shut_down); }
   // From now on requests get 503.
   void SetStopping() { stopping_.store(true, std::memory_order_release); }
 
@@ -39,6 +43,7 @@ class Api {
   std::optional<std::string> RoutePath(const HttpRequest& request) const;
 
   const ServeSettings& settings_;
+  std::function<void()> shut_down_;
   std::atomic<const Seat*> seat_{nullptr};
   std::atomic<bool> stopping_{false};
 };

@@ -8,6 +8,11 @@ namespace bloomery::serve {
 
 std::string DataEvent(const Json& json) { return "data: " + json.Text() + "\n\n"; }
 
+std::string NamedEvent(const Json& json) {
+  const Json* type = json.Find("type");
+  return "event: " + std::string(type->TextValue()) + "\n" + DataEvent(json);
+}
+
 void Dialect::Collect(const std::string& text, const std::vector<Json>& probabilities) {
   collected_bytes_ += text.size();
   for (const Json& entry : probabilities) collected_bytes_ += entry.WrittenBytes();

@@ -20,11 +20,15 @@ using StreamEvents = std::vector<std::string>;
 
 // "data: {…}\n\n"
 std::string DataEvent(const Json& json);
+// The same behind "event: " and the value's own "type".
+std::string NamedEvent(const Json& json);
 
 class Dialect {
  public:
   virtual ~Dialect() = default;
 
+  // A slot has the request; of a stream the head is out.
+  virtual void OnBegin(StreamEvents& /*out*/) {}
   // `index` numbers the choices over all prompts of the request, from 0.
   virtual void OnProgress(size_t index, const engine::Progress& progress, StreamEvents& out) = 0;
   virtual void OnText(size_t index, const engine::Text& text, StreamEvents& out) = 0;
@@ -32,6 +36,8 @@ class Dialect {
   // Every choice has finished: what ends the stream.
   virtual void OnEnd(StreamEvents& out) = 0;
 
+  // How an error is written in place of the whole answer.
+  virtual ErrorForm error_form() const { return ErrorForm::kOpenAi; }
   // The error that ends a stream which has begun.
   virtual void OnError(const ApiError& error, StreamEvents& out) = 0;
 

@@ -29,6 +29,22 @@ std::string_view TypeOf(int status) {
   }
 }
 
+// What Anthropic's API calls the same kinds.
+std::string AnthropicType(const ApiError& error) {
+  if (error.status == 413) return "request_too_large";
+  if (error.status == 400) return "invalid_request_error";
+  if (error.status == 500) return "api_error";
+  if (error.status == 503) return "overloaded_error";
+  return error.type;
+}
+
+// Clients of that API know a prompt that is too long by these words, and shorten the conversation.
+std::string AnthropicMessage(const ApiError& error) {
+  if (error.n_ctx < 0) return error.message;
+  return "prompt is too long: " + std::to_string(error.n_prompt_tokens) + " tokens > " +
+         std::to_string(error.n_ctx - 1) + " maximum";
+}
+
 }  // namespace
 
 ApiError MakeApiError(int status, std::string message) {
@@ -79,20 +95,23 @@ ApiError ApiErrorFrom(const std::exception& error) {
   return ApiErrorFrom(ErrorKind::kInternal, error.what());
 }
 
-Json ErrorJson(const ApiError& error) {
-  Json inner =
-      Json::Object({{"code", error.status}, {"message", error.message}, {"type", error.type}});
+Json ErrorJson(const ApiError& error, ErrorForm form) {
+  const bool anthropic = form == ErrorForm::kAnthropic;
+  Json inner = Json::Object({{"code", error.status},
+                             {"message", anthropic ? AnthropicMessage(error) : error.message},
+                             {"type", anthropic ? AnthropicType(error) : error.type}});
   if (error.n_ctx >= 0) {
     inner.Set("n_prompt_tokens", error.n_prompt_tokens);
     inner.Set("n_ctx", error.n_ctx);
   }
+  if (anthropic) return Json::Object({{"type", "error"}, {"error", std::move(inner)}});
   return Json::Object({{"error", std::move(inner)}});
 }
 
-HttpResponse ErrorResponse(const ApiError& error) {
+HttpResponse ErrorResponse(const ApiError& error, ErrorForm form) {
   HttpResponse response;
   response.status = error.status;
-  response.body = ErrorJson(error).Text();
+  response.body = ErrorJson(error, form).Text();
   if (error.retry_after_s > 0) {
     response.headers.push_back({"Retry-After", std::to_string(error.retry_after_s)});
   }

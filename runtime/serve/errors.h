@@ -30,7 +30,13 @@ ApiError ApiErrorFrom(const std::exception& error);
 // The same for a request that failed in the engine.
 ApiError ApiErrorFrom(ErrorKind kind, const std::string& message);
 
-Json ErrorJson(const ApiError& error);  // {"error": {…}}
-HttpResponse ErrorResponse(const ApiError& error);
+// How a route's API writes errors.
+enum class ErrorForm {
+  kOpenAi,     // {"error": {"code", "message", "type"}}
+  kAnthropic,  // {"type": "error", "error": {…}}, with Anthropic's types
+};
+
+Json ErrorJson(const ApiError& error, ErrorForm form = ErrorForm::kOpenAi);
+HttpResponse ErrorResponse(const ApiError& error, ErrorForm form = ErrorForm::kOpenAi);
 
 }  // namespace bloomery::serve

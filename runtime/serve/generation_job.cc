@@ -62,6 +62,7 @@ void GenerationJob::OnEvent(size_t prompt, const engine::Event& event, StreamEve
     head.content_type = kEventStreamType;
     head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
     exchange_->BeginStream(std::move(head), answer_.ping_s);
+    dialect_->OnBegin(out);
   } else if (const auto* progress = std::get_if<engine::Progress>(&event)) {
     if (answer_.stream) dialect_->OnProgress(first, *progress, out);
   } else if (const auto* text = std::get_if<engine::Text>(&event)) {
@@ -83,7 +84,7 @@ void GenerationJob::Fail(const ApiError& error, StreamEvents& out) {
   if (streaming_) {
     dialect_->OnError(error, out);
   } else {
-    exchange_->Reply(ErrorResponse(error));
+    exchange_->Reply(ErrorResponse(error, dialect_->error_form()));
   }
   LOG(INFO) << "[req " << id_ << "] " << error.status << " " << error.message;
 }

@@ -66,6 +66,20 @@ std::optional<std::string_view> HttpRequest::Query(std::string_view name) const 
   return std::nullopt;
 }
 
+bool IsLocalOrigin(std::string_view origin) {
+  const size_t scheme = origin.find("://");
+  if (scheme == std::string_view::npos) return false;
+  const std::string_view rest = origin.substr(scheme + 3);
+  for (std::string_view host : {"localhost", "127.0.0.1", "[::1]"}) {
+    if (rest == host) return true;
+    // Only a port may follow: behind "localhost:" could also come "x@elsewhere".
+    if (!rest.starts_with(host) || rest[host.size()] != ':') continue;
+    const std::string_view port = rest.substr(host.size() + 1);
+    return !port.empty() && port.find_first_not_of("0123456789") == std::string_view::npos;
+  }
+  return false;
+}
+
 std::string AnswerTooLarge(size_t bytes_max) {
   return "the answer would be larger than " + std::to_string(bytes_max) +
          " bytes, the most that is given at once; ask for less, or for a stream";

@@ -26,6 +26,7 @@ struct HttpRequest {
   std::vector<std::pair<std::string, std::string>> query;  // decoded, in order
   std::vector<HttpHeader> headers;
   std::string body;
+  bool from_this_machine = false;  // over loopback or a UNIX socket
 
   // First value of a header, compared without case; "" when absent.
   std::string_view Header(std::string_view name) const;
@@ -75,6 +76,9 @@ class HttpExchange {
 
 // Equal but for the case of ASCII letters.
 bool EqualNoCase(std::string_view a, std::string_view b);
+
+// Whether an Origin header names this machine: exactly its name or address, with or without a port.
+bool IsLocalOrigin(std::string_view origin);
 
 // Why an answer of more than `bytes_max` is not given.
 std::string AnswerTooLarge(size_t bytes_max);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/read.hpp>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -47,6 +49,30 @@ bool FramingIsKnown(const http::fields& head) {
 bool HostIsKnown(const http::fields& head, bool http10) {
   const size_t hosts = head.count(http::field::host);
   return hosts == 1 || (hosts == 0 && http10);
+}
+
+// Whether the other end is a process of this machine, as far as its address tells.
+bool PeerIsHere(const Socket& socket) {
+  ErrorCode error;
+  const auto peer = socket.remote_endpoint(error);
+  if (error) return false;
+  const sockaddr* address = peer.data();
+  if (address->sa_family == AF_UNIX) return true;
+  if (address->sa_family == AF_INET && peer.size() >= sizeof(sockaddr_in)) {
+    sockaddr_in v4{};
+    std::memcpy(&v4, address, sizeof v4);
+    return asio::ip::address_v4(ntohl(v4.sin_addr.s_addr)).is_loopback();
+  }
+  if (address->sa_family != AF_INET6 || peer.size() < sizeof(sockaddr_in6)) return false;
+  sockaddr_in6 v6{};
+  std::memcpy(&v6, address, sizeof v6);
+  asio::ip::address_v6::bytes_type bytes;
+  std::memcpy(bytes.data(), &v6.sin6_addr, bytes.size());
+  const asio::ip::address_v6 six(bytes);
+  if (six.is_v4_mapped()) {
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, six).is_loopback();
+  }
+  return six.is_loopback();
 }
 
 // The handle routes hold. Calls travel to the connection's strand; the connection ignores those of
@@ -121,6 +147,7 @@ Connection::Connection(std::shared_ptr<Shared> shared, Socket socket, bool count
       buffer_(shared_->options.head_bytes_max + limits::kWatchReadBytes) {}
 
 void Connection::Start() {
+  peer_is_here_ = PeerIsHere(socket_);
   asio::post(executor(), [self = shared_from_this()] { self->ReadNext(); });
 }
 
@@ -230,6 +257,7 @@ void Connection::OnHead(const ErrorCode& error, size_t bytes) {
 HttpRequest Connection::TakeHead() {
   HttpRequest request;
   const auto& head = parser_->get();
+  request.from_this_machine = peer_is_here_;
   request.method.assign(head.method_string().data(), head.method_string().size());
   for (const auto& field : head) {
     request.headers.push_back({std::string(field.name_string().data(), field.name_string().size()),

@@ -133,6 +133,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool head_only_ = false;  // HEAD: no body goes out
   bool chunked_ = false;    // the running stream is framed by chunks (HTTP/1.1)
   bool http10_ = false;
+  bool peer_is_here_ = false;  // loopback or a UNIX socket
   bool keep_alive_ = false;
   bool watching_ = false;
   bool closed_ = false;

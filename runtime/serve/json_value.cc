@@ -85,6 +85,11 @@ const Json* Json::Find(std::string_view name) const {
   return nullptr;
 }
 
+std::string_view Json::TextValue() const {
+  const auto* text = std::get_if<std::string>(&data_);
+  return text == nullptr ? std::string_view() : *text;
+}
+
 size_t Json::WrittenBytes() const {
   const auto* written = std::get_if<WrittenText>(&data_);
   return written == nullptr ? 0 : written->text.size();

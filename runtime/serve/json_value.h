@@ -46,6 +46,8 @@ class Json {
   // Of an object: the member's value, or null when there is none.
   const Json* Find(std::string_view name) const;
 
+  // Of a string: its value; "" of any other.
+  std::string_view TextValue() const;
   // Of a value made by Written: the length of its text; 0 of any other.
   size_t WrittenBytes() const;
 

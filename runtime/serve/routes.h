@@ -2,6 +2,7 @@
 // or starts a GenerationJob; what it throws becomes the error answer (api.cc).
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "runtime/serve/http.h"
@@ -14,6 +15,7 @@ struct RouteContext {
   const ServeSettings& settings;
   const Seat& seat;
   std::shared_ptr<HttpExchange> exchange;
+  const std::function<void()>& shut_down;  // ends the program in order; null: not by request
 };
 
 // routes_info.cc
@@ -38,6 +40,11 @@ void HandleOpenAiCompletion(const RouteContext& context);
 
 // routes_chat.cc
 void HandleOpenAiChat(const RouteContext& context);
+
+// routes_admin.cc
+void HandleAdapters(const RouteContext& context);
+void HandleSetAdapters(const RouteContext& context);
+void HandleShutdown(const RouteContext& context);
 
 // 200 with a JSON body.
 void ReplyJson(const RouteContext& context, const Json& json);

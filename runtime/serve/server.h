@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,10 @@ class Server {
 
   const std::vector<std::string>& urls() const { return http_->urls(); }
   int port() const { return http_->port(); }
+
+  // What POST /shutdown does; it must not wait for the server. Before SetReady; without it the
+  // route is not offered.
+  void OnShutdown(std::function<void()> shut_down) { api_.OnShutdown(std::move(shut_down)); }
 
   // `seat` must outlive the server, or at least Stop.
   void SetReady(const Seat& seat);
