@@ -50,7 +50,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/messages", nullptr, "the messages API", false, false, ErrorForm::kAnthropic},
     {"POST", "/v1/messages/count_tokens", nullptr, "the messages API", false, false,
      ErrorForm::kAnthropic},
-    {"POST", "/infill", nullptr, "infill"},
+    {"POST", "/infill", HandleInfill, ""},
     {"POST", "/embedding", nullptr, "embeddings"},
     {"POST", "/embeddings", nullptr, "embeddings"},
     {"POST", "/v1/embeddings", nullptr, "embeddings"},

@@ -785,8 +785,8 @@ constexpr Flag kFlags[] = {
      .support = kRefused, .help = "JSON schemas are not in this version."},
     {.group = "Requests", .names = "-jf --json-schema-file", .value = kText, .metavar = "FILE",
      .support = kRefused, .help = "JSON schemas are not in this version."},
-    {.group = "Requests", .names = "--spm-infill", .value = kSwitch, .support = kIgnored,
-     .help = "Infill is not in this version."},
+    {.group = "Requests", .names = "--spm-infill", .value = kSwitch, .fallback = "off",
+     .help = "/infill: the suffix before the prefix.", .apply = BLOOMERY_SET(s.spm_infill = i.on)},
 };
 // clang-format on
 

@@ -36,6 +36,7 @@ void HandleInputTokens(const RouteContext& context);
 
 // routes_completion.cc
 void HandleCompletion(const RouteContext& context);
+void HandleInfill(const RouteContext& context);
 void HandleOpenAiCompletion(const RouteContext& context);
 
 // routes_chat.cc

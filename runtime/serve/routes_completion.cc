@@ -1,10 +1,11 @@
-// /completion and /v1/completions: prompts of text or ids.
+// /completion, /v1/completions and /infill: prompts of text or ids.
 #include <ctime>
 
 #include "runtime/base/log.h"
 #include "runtime/serve/dialect_native.h"
 #include "runtime/serve/dialect_openai.h"
 #include "runtime/serve/generation_job.h"
+#include "runtime/serve/infill_prompt.h"
 #include "runtime/serve/routes.h"
 
 namespace bloomery::serve {
@@ -17,6 +18,7 @@ struct Completion {
   AnswerNames names;
 };
 
+// The fields, without prompts.
 Completion ReadCompletion(const RouteContext& context, const rapidjson::Document& body) {
   const Fields fields(body, "request body");
   Completion completion;
@@ -25,21 +27,25 @@ Completion ReadCompletion(const RouteContext& context, const rapidjson::Document
   completion.names = {RandomId("cmpl-"), ModelId(context),
                       static_cast<int64_t>(std::time(nullptr))};
   completion.generation.request.id = completion.names.id;
-  for (auto& ids : ReadPrompts(fields, *context.seat.tokenizer)) {
-    completion.requests.push_back(completion.generation.request);
-    completion.requests.back().prompt = std::move(ids);
-  }
   if (const std::string unknown = UnknownFields(body); !unknown.empty()) {
     LOG(INFO) << "[req " << completion.names.id << "] unknown fields ignored: " << unknown;
   }
   return completion;
 }
 
-}  // namespace
+void AddPrompt(Completion& completion, std::vector<text::TokenId> ids) {
+  completion.requests.push_back(completion.generation.request);
+  completion.requests.back().prompt = std::move(ids);
+}
 
-void HandleCompletion(const RouteContext& context) {
-  const rapidjson::Document body = ParseJson(context.exchange->request().body, "request body");
-  Completion completion = ReadCompletion(context, body);
+void AddPrompts(const RouteContext& context, const rapidjson::Document& body,
+                Completion& completion) {
+  for (auto& ids : ReadPrompts(Fields(body, "request body"), *context.seat.tokenizer)) {
+    AddPrompt(completion, std::move(ids));
+  }
+}
+
+void StartNative(const RouteContext& context, Completion completion) {
   const bool several = completion.requests.size() > 1 || completion.requests.front().choices > 1;
   const AnswerOptions& answer = completion.generation.answer;
   const text::Tokenizer& tokenizer = *context.seat.tokenizer;
@@ -56,6 +62,27 @@ void HandleCompletion(const RouteContext& context) {
       });
 }
 
+}  // namespace
+
+void HandleCompletion(const RouteContext& context) {
+  const rapidjson::Document body = ParseJson(context.exchange->request().body, "request body");
+  Completion completion = ReadCompletion(context, body);
+  AddPrompts(context, body, completion);
+  StartNative(context, std::move(completion));
+}
+
+void HandleInfill(const RouteContext& context) {
+  const rapidjson::Document body = ParseJson(context.exchange->request().body, "request body");
+  Completion completion = ReadCompletion(context, body);
+  const InfillLimits limits{.batch = context.settings.batch,
+                            .context = context.seat.engine->limits().slot_context,
+                            .n_predict = completion.generation.request.n_predict,
+                            .suffix_first = context.settings.spm_infill};
+  AddPrompt(completion,
+            InfillPrompt(Fields(body, "request body"), *context.seat.tokenizer, limits));
+  StartNative(context, std::move(completion));
+}
+
 void HandleOpenAiCompletion(const RouteContext& context) {
   const rapidjson::Document body = ParseJson(context.exchange->request().body, "request body");
   const Fields fields(body, "request body");
@@ -64,6 +91,7 @@ void HandleOpenAiCompletion(const RouteContext& context) {
     if (fields.Find(name) != nullptr) RefuseField(name, "not supported");
   }
   Completion completion = ReadCompletion(context, body);
+  AddPrompts(context, body, completion);
   const AnswerOptions& answer = completion.generation.answer;
   const size_t prompts = completion.requests.size();
   const auto choices = static_cast<size_t>(completion.generation.request.choices);

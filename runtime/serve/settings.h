@@ -75,6 +75,7 @@ struct ServeSettings {
   Thinking thinking = Thinking::kAuto;
   std::string reasoning_effort;
   bool prefill_assistant = true;
+  bool spm_infill = false;  // /infill: the suffix before the prefix
 
   // Logging: 0 errors only, 1 warnings, 2 and above everything.
   int log_level = 2;

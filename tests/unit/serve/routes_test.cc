@@ -56,7 +56,6 @@ TEST_F(RoutesTest, KnownRoutesNotOfferedAre501ByName) {
   EXPECT_THAT(ErrorOf(Get("/metrics"), 501, "not_supported_error"), HasSubstr("metrics"));
   EXPECT_THAT(ErrorOf(Post("/v1/embeddings", "{}"), 501, "not_supported_error"),
               HasSubstr("embeddings"));
-  EXPECT_THAT(ErrorOf(Post("/infill", "{}"), 501, "not_supported_error"), HasSubstr("infill"));
   EXPECT_THAT(ErrorOf(Post("/slots/0?action=save", "{}"), 501, "not_supported_error"),
               HasSubstr("slots"));
 }
