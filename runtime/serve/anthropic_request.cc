@@ -266,7 +266,10 @@ void Translator::ToolChoice() {
   if (choice.IsNull()) return;
   if (!choice.IsObject()) RefuseField("tool_choice", "expected an object");
   const std::string_view type = StringMember(choice, "type", "tool_choice", true);
-  if (type == "any" || type == "tool") {
+  if (type == "tool") {
+    SetMember(body_, "tool_choice",
+              NamedTool(StringMember(choice, "name", "tool_choice", true), memory_), memory_);
+  } else if (type == "any") {
     SetMember(body_, "tool_choice", TextValue("required", memory_), memory_);
   } else if (type == "auto" || type == "none") {
     SetMember(body_, "tool_choice", TextValue(type, memory_), memory_);

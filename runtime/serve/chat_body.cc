@@ -99,6 +99,15 @@ Value ToolCall(std::string_view id, std::string_view name, std::string_view argu
   return call;
 }
 
+Value NamedTool(std::string_view name, JsonAllocator& allocator) {
+  Value function(rapidjson::kObjectType);
+  function.AddMember("name", TextValue(name, allocator), allocator);
+  Value tool(rapidjson::kObjectType);
+  tool.AddMember("type", "function", allocator);
+  tool.AddMember("function", function, allocator);
+  return tool;
+}
+
 void AddToolCall(Value& message, Value call, JsonAllocator& allocator) {
   if (FindMember(message, "tool_calls") == nullptr) {
     SetMember(message, "tool_calls", Value(rapidjson::kArrayType), allocator);

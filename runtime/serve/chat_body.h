@@ -43,6 +43,8 @@ rapidjson::Value ToolMessage(std::string_view id, rapidjson::Value content,
 // {"id":…,"type":"function","function":{"name":…,"arguments":"…"}}
 rapidjson::Value ToolCall(std::string_view id, std::string_view name, std::string_view arguments,
                           JsonAllocator& allocator);
+// {"type":"function","function":{"name":…}}, as tool_choice.
+rapidjson::Value NamedTool(std::string_view name, JsonAllocator& allocator);
 // Appends to a message's list of calls, made when it is not there.
 void AddToolCall(rapidjson::Value& message, rapidjson::Value call, JsonAllocator& allocator);
 

@@ -29,9 +29,9 @@ class AnthropicDialect final : public Dialect {
  private:
   struct Block {
     chat::OutputDelta::Kind kind = chat::OutputDelta::Kind::kContent;  // or kReasoning, kCallBegin
-    std::string text;                                                  // of a call: its arguments
-    std::string id;                                                    // of a call
-    std::string name;
+    std::string text{};                                                // of a call: its arguments
+    std::string id{};                                                  // of a call
+    std::string name{};
     bool complete = true;
   };
   struct Stop {

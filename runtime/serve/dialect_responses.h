@@ -27,10 +27,10 @@ class ResponsesDialect final : public Dialect {
  private:
   struct Item {
     chat::OutputDelta::Kind kind = chat::OutputDelta::Kind::kContent;  // or kReasoning, kCallBegin
-    std::string id;
-    std::string call;  // the call's id
-    std::string name;  // of the called function
-    std::string text;  // of a call: its arguments
+    std::string id{};
+    std::string call{};  // the call's id
+    std::string name{};  // of the called function
+    std::string text{};  // of a call: its arguments
     bool complete = true;
   };
   void Send(const char* type, std::vector<Json::Member> members, StreamEvents& out);

@@ -220,13 +220,8 @@ void Translator::ToolChoice() {
   if (type != "function") {
     RefuseField("tool_choice.type", "'" + Printable(type) + "': must be function");
   }
-  Value function(rapidjson::kObjectType);
-  function.AddMember("name", TextValue(StringMember(choice, "name", "tool_choice", true), memory_),
-                     memory_);
-  Value named(rapidjson::kObjectType);
-  named.AddMember("type", "function", memory_);
-  named.AddMember("function", function, memory_);
-  SetMember(body_, "tool_choice", std::move(named), memory_);
+  SetMember(body_, "tool_choice",
+            NamedTool(StringMember(choice, "name", "tool_choice", true), memory_), memory_);
 }
 
 // text.format becomes response_format, whose schema lies one level deeper.

@@ -42,6 +42,14 @@ void HandleOpenAiCompletion(const RouteContext& context);
 // routes_chat.cc
 void HandleOpenAiChat(const RouteContext& context);
 
+// routes_messages.cc
+void HandleMessages(const RouteContext& context);
+void HandleCountTokens(const RouteContext& context);
+
+// routes_responses.cc
+void HandleResponses(const RouteContext& context);
+void HandleResponsesInputTokens(const RouteContext& context);
+
 // routes_admin.cc
 void HandleAdapters(const RouteContext& context);
 void HandleSetAdapters(const RouteContext& context);

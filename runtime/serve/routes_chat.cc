@@ -1,13 +1,10 @@
 // /v1/chat/completions.
 #include <algorithm>
-#include <ctime>
 
 #include "runtime/base/limits.h"
-#include "runtime/base/log.h"
-#include "runtime/serve/chat_prompt.h"
+#include "runtime/serve/chat_run.h"
 #include "runtime/serve/dialect_openai_chat.h"
-#include "runtime/serve/generation_job.h"
-#include "runtime/serve/routes.h"
+#include "runtime/serve/fields.h"
 
 namespace bloomery::serve {
 namespace {
@@ -33,31 +30,16 @@ void ReadLogprobs(const Fields& body, OpenAiChatDialect::Options& options,
 
 void HandleOpenAiChat(const RouteContext& context) {
   rapidjson::Document body = ParseJson(context.exchange->request().body, "request body");
-  const Fields fields(body, "request body");
-  GenerationFields generation = ReadGenerationFields(fields, context.settings, context.seat, "");
-  generation.answer.bytes_max = context.exchange->answer_bytes_max();
+  ChatRun run = ReadChat(context, body, "chatcmpl-");
+  engine::GenerateRequest& request = run.generation.request;
   OpenAiChatDialect::Options options;
-  ReadLogprobs(fields, options, generation.request.sampling);
-  options.choices = static_cast<size_t>(generation.request.choices);
-  options.post_sampling = generation.request.sampling.post_sampling_probs;
-
-  ChatPrompt prompt = MakeChatPrompt(body, context.settings, context.seat);
-  options.format = prompt.format;
-  const AnswerNames names{RandomId("chatcmpl-"), ModelId(context),
-                          static_cast<int64_t>(std::time(nullptr))};
-  generation.request.id = names.id;
-  generation.request.prompt = std::move(prompt.ids);
-  generation.request.preserved_tokens = std::move(prompt.preserved_tokens);
-  if (const std::string unknown = UnknownFields(body); !unknown.empty()) {
-    LOG(INFO) << "[req " << names.id << "] unknown fields ignored: " << unknown;
-  }
-  std::vector<engine::GenerateRequest> requests;
-  requests.push_back(std::move(generation.request));
-  GenerationJob::Start(context.exchange, *context.seat.engine, std::move(requests),
-                       generation.answer, [&](const auto&) {
-                         return std::make_unique<OpenAiChatDialect>(names, generation.answer,
-                                                                    options);
-                       });
+  ReadLogprobs(Fields(body, "request body"), options, request.sampling);
+  options.choices = static_cast<size_t>(request.choices);
+  options.post_sampling = request.sampling.post_sampling_probs;
+  options.format = run.format;
+  StartChat(context, std::move(run), [&](const ChatRun& started) {
+    return std::make_unique<OpenAiChatDialect>(started.names, started.generation.answer, options);
+  });
 }
 
 }  // namespace bloomery::serve

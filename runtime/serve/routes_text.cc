@@ -1,6 +1,7 @@
 // /tokenize, /detokenize, /apply-template and the token count of a chat body: text only, no passes.
 #include "runtime/base/utf8.h"
 #include "runtime/serve/chat_prompt.h"
+#include "runtime/serve/chat_run.h"
 #include "runtime/serve/generation_fields.h"
 #include "runtime/serve/routes.h"
 
@@ -65,10 +66,8 @@ void HandleApplyTemplate(const RouteContext& context) {
 
 void HandleInputTokens(const RouteContext& context) {
   rapidjson::Document body = ParseJson(context.exchange->request().body, "request body");
-  ReadGenerationFields(Fields(body, "request body"), context.settings, context.seat, "");
-  const ChatPrompt prompt = MakeChatPrompt(body, context.settings, context.seat);
   ReplyJson(context, Json::Object({{"object", "response.input_tokens"},
-                                   {"input_tokens", prompt.ids.size()}}));
+                                   {"input_tokens", CountChat(context, body)}}));
 }
 
 }  // namespace bloomery::serve

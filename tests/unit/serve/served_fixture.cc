@@ -31,12 +31,31 @@ void ServedTest::Listen() {
   server_ = std::make_unique<Server>(settings_, options);
 }
 
+void ServedTest::Say(const std::string& text) {
+  script_ = tokenizer_->Tokenise(text, {.parse_special = true});
+  by_prefix_ = true;
+  limits_.slot_context = 1024;
+}
+
+// Behind as much of the script as the history ends with.
+int32_t ServedTest::NextByPrefix(const std::vector<int32_t>& history) const {
+  for (size_t said = std::min(script_.size(), history.size()); said > 0; --said) {
+    if (!std::equal(script_.begin(), script_.begin() + static_cast<long>(said),
+                    history.end() - static_cast<long>(said))) {
+      continue;
+    }
+    return said < script_.size() ? script_[said] : tokenizer_->special_ids().eos;
+  }
+  return script_.front();
+}
+
 void ServedTest::FinishLoading() {
   runner_ = std::make_unique<engine::FakeRunner>(limits_);
   runner_->before_run = [this](auto) {
     if (before_pass_) before_pass_();
   };
   runner_->next = [this](const engine::Tokens& history) -> std::optional<int32_t> {
+    if (by_prefix_) return NextByPrefix(history);
     const auto at = std::find(script_.begin(), script_.end(), history.back());
     if (at == script_.end()) return script_.front();
     if (at + 1 != script_.end()) return *(at + 1);
@@ -93,6 +112,28 @@ std::string ServedTest::ErrorOf(const test::Answer& answer, int status, const st
   EXPECT_EQ(body["error"]["code"].GetInt(), status);
   EXPECT_EQ(TextOf(body["error"], "type"), type);
   return TextOf(body["error"], "message");
+}
+
+std::vector<rapidjson::Document> ServedTest::NamedEvents(const std::string& body) {
+  std::vector<rapidjson::Document> events;
+  for (size_t at = 0; at < body.size();) {
+    const size_t end = body.find("\n\n", at);
+    if (end == std::string::npos) {
+      ADD_FAILURE() << "an event without its end: " << body.substr(at);
+      break;
+    }
+    const std::string event = body.substr(at, end - at);
+    at = end + 2;
+    const size_t line = event.find('\n');
+    if (!event.starts_with("event: ") || line == std::string::npos ||
+        event.compare(line + 1, 6, "data: ") != 0) {
+      ADD_FAILURE() << "no named event: " << event;
+      break;
+    }
+    events.push_back(ParseJson(event.substr(line + 7), "event"));
+    EXPECT_EQ(TextOf(events.back(), "type"), event.substr(7, line - 7));
+  }
+  return events;
 }
 
 std::vector<rapidjson::Document> ServedTest::Events(const std::string& body, bool& done) {

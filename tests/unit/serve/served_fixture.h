@@ -34,6 +34,10 @@ class ServedTest : public ::testing::Test {
   std::function<void()> before_pass_;
   std::string template_;  // empty: the mini model's own
 
+  // From now on the model answers with `text`, control tokens by their names, to any prompt. Unlike
+  // kScript it may hold a token several times. A slot has room for prompts with tools.
+  void Say(const std::string& text);
+
   void Start();   // listens and serves
   void Listen();  // listens; the model is still loading
   void FinishLoading();
@@ -46,6 +50,8 @@ class ServedTest : public ::testing::Test {
   rapidjson::Document GetJson(const std::string& path, int status = 200);
   // The error message of a refusal, after checking status and type.
   std::string ErrorOf(const test::Answer& answer, int status, const std::string& type);
+  // Events of the named kind: each with its name, which is the "type" of its JSON as well.
+  std::vector<rapidjson::Document> NamedEvents(const std::string& body);
   // The JSON of each "data: " event but [DONE]; `done` says whether that came last.
   std::vector<rapidjson::Document> Events(const std::string& body, bool& done);
 
@@ -56,8 +62,11 @@ class ServedTest : public ::testing::Test {
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<Server> server_;
   std::vector<int32_t> script_;
+  bool by_prefix_ = false;  // see Say
 
  private:
+  int32_t NextByPrefix(const std::vector<int32_t>& history) const;
+
   std::string model_template_;
   std::unique_ptr<engine::FakeRunner> runner_;
   std::unique_ptr<chat::ChatTemplate> chat_template_;

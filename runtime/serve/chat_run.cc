@@ -1,0 +1,60 @@
+#include "runtime/serve/chat_run.h"
+
+#include <ctime>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/log.h"
+#include "runtime/serve/chat_prompt.h"
+#include "runtime/serve/generation_job.h"
+
+namespace bloomery::serve {
+
+ChatRun ReadChat(const RouteContext& context, rapidjson::Document& body,
+                 std::string_view id_prefix) {
+  ChatRun run;
+  run.generation =
+      ReadGenerationFields(Fields(body, "request body"), context.settings, context.seat, "");
+  run.generation.answer.bytes_max = context.exchange->answer_bytes_max();
+  ChatPrompt prompt = MakeChatPrompt(body, context.settings, context.seat);
+  run.format = std::move(prompt.format);
+  run.names = {RandomId(id_prefix), ModelId(context), static_cast<int64_t>(std::time(nullptr))};
+  engine::GenerateRequest& request = run.generation.request;
+  request.id = run.names.id;
+  request.prompt = std::move(prompt.ids);
+  request.preserved_tokens = std::move(prompt.preserved_tokens);
+  if (const std::string unknown = UnknownFields(body); !unknown.empty()) {
+    LOG(INFO) << "[req " << run.names.id << "] unknown fields ignored: " << unknown;
+  }
+  return run;
+}
+
+ChatRun ReadSingleChat(const RouteContext& context, rapidjson::Document& body,
+                       std::string_view id_prefix) {
+  ChatRun run = ReadChat(context, body, id_prefix);
+  const Fields fields(body, "request body");
+  for (std::string_view name : {"n", "n_cmpl"}) {
+    if (fields.Integer(name).value_or(1) > 1) RefuseField(name, "one answer a request here");
+  }
+  for (std::string_view name : {"logprobs", "top_logprobs", "n_probs", "post_sampling_probs"}) {
+    const rapidjson::Value* value = fields.Find(name);
+    if (value == nullptr || value->IsFalse() || IntegerOf(*value) == 0) continue;
+    RefuseField(name, "probabilities are given by /v1/chat/completions");
+  }
+  return run;
+}
+
+size_t CountChat(const RouteContext& context, rapidjson::Document& body) {
+  ReadGenerationFields(Fields(body, "request body"), context.settings, context.seat, "");
+  return MakeChatPrompt(body, context.settings, context.seat).ids.size();
+}
+
+void StartChat(const RouteContext& context, ChatRun run,
+               const std::function<std::unique_ptr<Dialect>(const ChatRun&)>& make_dialect) {
+  std::vector<engine::GenerateRequest> requests;
+  requests.push_back(std::move(run.generation.request));
+  GenerationJob::Start(context.exchange, *context.seat.engine, std::move(requests),
+                       run.generation.answer, [&](const auto&) { return make_dialect(run); });
+}
+
+}  // namespace bloomery::serve
