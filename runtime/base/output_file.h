@@ -1,6 +1,7 @@
 // A file that appears whole or not at all: bytes go to a temporary name in the same folder, and
 // Commit gives them the real one in a single rename. Owns the descriptor and the temporary file,
-// which the destructor removes when nothing was committed. One thread. Never reads, never seeks.
+// which the destructor removes when nothing was committed; RemovePartialFiles removes those of
+// processes that were killed. One thread. Never reads, never seeks.
 //
 //   OutputFile out("model.gguf");
 //   out.Write(bytes);
@@ -11,11 +12,17 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace bloomery {
 
 class OutputFile {
  public:
+  // How names of temporary files begin; then the process, a dash and a number.
+  static constexpr std::string_view kPartialPrefix = ".partial-";
+  // Removes the temporary files in `folder` whose processes are gone.
+  static void RemovePartialFiles(const std::string& folder);
+
   // Makes the temporary file. Throws Error(kNoInput) naming the path and the reason.
   explicit OutputFile(std::string path);
   ~OutputFile();
@@ -29,7 +36,7 @@ class OutputFile {
   // Appends. Throws Error(kNoInput) naming path, place and reason (a full disk).
   void Write(std::span<const std::byte> bytes);
 
-  // Makes the bytes durable and gives the file its name, replacing what had it. Once.
+  // Makes the bytes durable and gives the file its name, durably too, replacing what had it. Once.
   void Commit();
 
  private:

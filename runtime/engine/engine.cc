@@ -7,13 +7,15 @@
 namespace bloomery::engine {
 
 Engine::Engine(exec::PassRunner& runner, const text::Tokenizer& tokenizer, EngineOptions options)
-    : loop_(std::make_unique<Loop>(runner, tokenizer, options)) {}
+    : loop_(std::make_unique<Loop>(runner, tokenizer, std::move(options))) {}
 
 Engine::~Engine() = default;
 
 std::shared_ptr<Generation> Engine::Submit(GenerateRequest request, Generation::Wake wake) {
   return loop_->Submit(std::move(request), std::move(wake));
 }
+
+void Engine::Submit(SlotAction action) { loop_->Submit(std::move(action)); }
 
 std::vector<SlotInfo> Engine::SlotsSnapshot() const { return loop_->SlotsSnapshot(); }
 

@@ -21,14 +21,28 @@
 #include "runtime/engine/generation.h"
 #include "runtime/engine/request.h"
 #include "runtime/exec/pass.h"
+#include "runtime/state/identity.h"
+#include "runtime/state/prompt_cache.h"
 #include "runtime/text/tokenizer.h"
 
 namespace bloomery::engine {
+
+// What is kept of states beyond the slots (docs/serving.md, "The prompt cache").
+struct CacheOptions {
+  uint64_t ram_bytes = 0;     // of host memory; 0: off, and the folder with it
+  std::string folder;         // files of the same states; "": none
+  uint64_t folder_bytes = 0;  // the folder's limit
+  // What a saved state belongs to beside the planes' layout: model, numerics, build.
+  state::Identity identity;
+};
 
 struct EngineOptions {
   int32_t batch_rows = 2048;  // -b: prompt rows between two Progress events; bounds a pass as well
   int32_t ubatch_rows = 512;  // -ub: rows of one pass (the runner's rows_max bounds it too)
   int32_t n_predict = -1;     // -n: for requests that ask -1; -1 is unbounded
+  // A free slot is preferred when more than this part of the prompt is its prefix; 0: never.
+  double slot_similarity = 0.1;
+  CacheOptions cache = {};
   const Clock* clock = nullptr;  // null: SteadyClock. Must outlive the engine
 };
 
@@ -70,6 +84,33 @@ struct SlotInfo {
   int32_t n_decoded = 0;  // 0 while idle
 };
 
+// A state's way to a file, back, or out of the slot. Waits until the slot is idle.
+struct SlotAction {
+  enum class Kind { kSave, kRestore, kErase };
+  struct Result {
+    int32_t tokens = 0;  // saved, restored or erased
+    uint64_t bytes = 0;  // of the file
+    double ms = 0;
+    std::optional<Error> error = {};  // the rest means nothing then
+  };
+  Kind kind = Kind::kErase;
+  int32_t slot = 0;
+  std::string path = {};  // of the file; messages name only its last part
+  // Called once, on the engine's thread: must not block, throw, or call the engine.
+  std::function<void(const Result&)> done = {};
+};
+
+// Prompt tokens taken over, by where they were; sums since the start.
+struct ReuseCounters {
+  uint64_t own = 0;          // in the slot
+  uint64_t other_slots = 0;  // in another one
+  uint64_t memory = 0;       // in the prompt cache
+  uint64_t folder = 0;       // in its folder
+  uint64_t requests_reusing = 0;
+  double save_seconds = 0;  // of the engine's thread: copying states out of slots
+  double take_seconds = 0;  // finding and taking up
+};
+
 // Counters since the start, and gauges. A request's numbers are in here before its last event is.
 struct Metrics {
   uint64_t prompt_tokens = 0;         // evaluated
@@ -88,6 +129,8 @@ struct Metrics {
   int32_t slots_busy = 0;        // gauge: llamacpp:requests_processing
   int32_t requests_waiting = 0;  // gauge: llamacpp:requests_deferred
   int64_t tokens_held = 0;       // gauge: over all slots
+  ReuseCounters reuse;
+  state::CacheCounters cache;
 };
 
 class Engine {
@@ -103,6 +146,10 @@ class Engine {
   // when stopping, or with the reason when the engine has failed.
   std::shared_ptr<Generation> Submit(GenerateRequest request, Generation::Wake wake = {});
 
+  // Queues a slot action. Throws Error(kBadRequest) for a slot that does not exist, and
+  // Error(kUnavailable) when stopping or when limits::kSlotActionsMax wait already.
+  void Submit(SlotAction action);
+
   std::vector<SlotInfo> SlotsSnapshot() const;
   Metrics ReadMetrics() const;
 
@@ -111,7 +158,8 @@ class Engine {
 
   // Refuses new requests, fails the waiting ones, lets the running ones go on for `drain`, fails
   // the rest (all with kUnavailable), and returns when the engine's thread has ended: at most one
-  // pass after the deadline. A second call may shorten the deadline.
+  // pass after the deadline, and where states are kept in a folder, after at most
+  // limits::kStateFlushSecondsMax more for them. A second call may shorten the deadline.
   void Stop(std::chrono::milliseconds drain);
 
   const exec::SeatLimits& limits() const;

@@ -11,6 +11,8 @@
 namespace bloomery::engine {
 namespace {
 
+constexpr char kStopping[] = "the server is stopping";
+
 void CheckOption(const char* flag, int32_t value, int32_t min) {
   if (value >= min) return;
   throw Error(ErrorKind::kUsage, std::string(flag) + ": " + std::to_string(value) + " is below " +
@@ -24,13 +26,13 @@ Engine::Loop::Loop(exec::PassRunner& runner, const text::Tokenizer& tokenizer,
     : runner_(runner),
       tokenizer_(tokenizer),
       limits_(runner.limits()),
-      options_(options),
-      clock_(options.clock != nullptr ? *options.clock : steady_clock_),
-      pass_rows_max_(std::min({limits_.rows_max, options.batch_rows, options.ubatch_rows})) {
+      options_(std::move(options)),
+      clock_(options_.clock != nullptr ? *options_.clock : steady_clock_),
+      pass_rows_max_(std::min({limits_.rows_max, options_.batch_rows, options_.ubatch_rows})) {
   best_.reserve(limits::kBestLogits);
-  CheckOption("--batch-size", options.batch_rows, 1);
-  CheckOption("--ubatch-size", options.ubatch_rows, 1);
-  CheckOption("--predict", options.n_predict, -1);
+  CheckOption("--batch-size", options_.batch_rows, 1);
+  CheckOption("--ubatch-size", options_.ubatch_rows, 1);
+  CheckOption("--predict", options_.n_predict, -1);
   assert(limits_.slots >= 1 && limits_.slot_context >= 1 && limits_.rows_max >= 1);
   if (tokenizer.size() != static_cast<size_t>(limits_.vocabulary)) {
     throw Error(ErrorKind::kBadModel, "the vocabulary has " + std::to_string(tokenizer.size()) +
@@ -45,6 +47,13 @@ Engine::Loop::Loop(exec::PassRunner& runner, const text::Tokenizer& tokenizer,
   prompt_order_.reserve(slots);
   outbox_.reserve(4 * slots);
   published_slots_.resize(slots);
+  reuse_ = std::make_unique<Reuse>(runner_, slots_, options_.cache, [this] {
+    // With the lock, so that the loop cannot fall asleep between its look and this call.
+    {
+      const std::lock_guard lock(mutex_);
+    }
+    work_.notify_one();
+  });
   PublishAndDeliver();
   thread_ = std::thread([this] { Main(); });
 }
@@ -81,16 +90,29 @@ void Engine::Loop::Main() {
   try {
     while (Round()) {
     }
+    if (!failure()) Close();
   } catch (const std::exception& error) {
     Die(error.what());
   }
 }
 
+// An orderly end: what the folder lacks is written, and actions under way are answered.
+void Engine::Loop::Close() {
+  constexpr std::chrono::seconds kTimeMax(limits::kStateFlushSecondsMax);
+  reuse_->Close(kTimeMax);
+  reuse_->worker().Drain(kTimeMax);
+  reuse_->worker().RunCompletions();
+  FailActions(kStopping);
+  PublishAndDeliver();
+}
+
 // Returns whether to go on.
 bool Engine::Loop::Round() {
   TakeIncoming();
+  reuse_->worker().RunCompletions();
   if (StopNow()) return false;
   DropCancelled();
+  RunActions();
   StartWaiting();
   PublishAndDeliver();
   PackRows();
@@ -104,10 +126,14 @@ bool Engine::Loop::Round() {
 }
 
 void Engine::Loop::TakeIncoming() {
-  const bool busy = !waiting_.empty() ||
+  // What waits for the folder goes on when the worker says so.
+  const bool busy = (!waiting_.empty() && !reuse_->reading()) ||
                     std::ranges::any_of(slots_, [](const Slot& slot) { return !slot.idle(); });
   std::unique_lock lock(mutex_);
-  work_.wait(lock, [&] { return busy || stopping_ || !incoming_.empty(); });
+  work_.wait(lock, [&] {
+    return busy || stopping_ || !incoming_.empty() || !incoming_actions_.empty() ||
+           reuse_->worker().HasCompletions();
+  });
   MoveIncoming();
 }
 
@@ -115,6 +141,10 @@ void Engine::Loop::MoveIncoming() {
   while (!incoming_.empty()) {
     waiting_.push_back(std::move(incoming_.front()));
     incoming_.pop_front();
+  }
+  while (!incoming_actions_.empty()) {
+    actions_.push_back(std::move(incoming_actions_.front()));
+    incoming_actions_.pop_front();
   }
 }
 
@@ -127,9 +157,9 @@ bool Engine::Loop::StopNow() {
     stop_at = stop_at_;
     MoveIncoming();  // what came between the last look and the stop
   }
-  static constexpr char kReason[] = "the server is stopping";
-  FailWaiting(ErrorKind::kUnavailable, kReason);
-  if (clock_.Now() >= stop_at) EndRunning(ErrorKind::kUnavailable, kReason);
+  FailWaiting(ErrorKind::kUnavailable, kStopping);
+  FailActions(kStopping);
+  if (clock_.Now() >= stop_at) EndRunning(ErrorKind::kUnavailable, kStopping);
   PublishAndDeliver();
   return std::ranges::all_of(slots_, [](const Slot& slot) { return slot.idle(); });
 }
@@ -151,12 +181,13 @@ void Engine::Loop::DropCancelled() {
 }
 
 // In order of arrival. One that waits for its named slot lets others pass; one that waits for
-// several slots does not, or it might wait for ever.
+// several slots does not, or it might wait for ever, nor does one that waits for the folder, which
+// is soon over.
 void Engine::Loop::StartWaiting() {
   size_t started = 0;
   for (auto task = waiting_.begin(); task != waiting_.end();) {
     const Place place = TryStart(*task);
-    if (place == Place::kTooFewSlots) break;
+    if (place == Place::kTooFewSlots || place == Place::kReading) break;
     if (place == Place::kSlotBusy) {
       ++task;
       continue;
@@ -177,25 +208,30 @@ Engine::Loop::Place Engine::Loop::TryStart(Task& task) {
   if (named && !slots_[static_cast<size_t>(request.id_slot)].idle()) {
     return request.choices > 1 ? Place::kTooFewSlots : Place::kSlotBusy;
   }
+  if (reuse_->Reading(request, &task.asked_folder)) return Place::kReading;
   StartTask(task, named ? request.id_slot : PickSlot(request));
   return Place::kStarted;
 }
 
-// The free slot that holds the longest prefix of the prompt; ties to the least recently used, then
-// to the lowest id. A request that reuses nothing spares what others may reuse.
+// The free slot that holds the longest prefix of the prompt, where that is more than a part of it;
+// ties to the least recently used, then to the lowest id. Else, and for a request that reuses
+// nothing, the least recently used: it spares what others may reuse.
 int32_t Engine::Loop::PickSlot(const GenerateRequest& request) const {
   int32_t best = LeastRecentlyUsed();
-  if (!request.cache_prompt) return best;
-  int32_t best_prefix = -1;
+  if (!request.cache_prompt || options_.slot_similarity <= 0) return best;
+  auto best_prefix =
+      static_cast<int32_t>(options_.slot_similarity * static_cast<double>(request.prompt.size()));
+  bool found = false;
   for (const Slot& slot : slots_) {
     if (!slot.idle()) continue;
     const int32_t prefix = CommonPrefix(slot.tokens(), request.prompt);
     const bool longer = prefix > best_prefix;
-    const bool older =
-        prefix == best_prefix && slot.last_used() < slots_[static_cast<size_t>(best)].last_used();
+    const bool older = found && prefix == best_prefix &&
+                       slot.last_used() < slots_[static_cast<size_t>(best)].last_used();
     if (!longer && !older) continue;
     best = slot.id();
     best_prefix = prefix;
+    found = true;
   }
   return best;
 }
@@ -216,18 +252,13 @@ void Engine::Loop::StartTask(Task& task, int32_t first_slot) {
   const GenerateRequest& request = *task.generation->request();
   const Clock::TimePoint now = clock_.Now();
   Slot& slot = slots_[static_cast<size_t>(first_slot)];
-  int32_t keep = 0;
-  if (request.cache_prompt) {
-    // The last token is evaluated in any case: its logits are wanted.
-    keep = std::min(CommonPrefix(slot.tokens(), request.prompt),
-                    static_cast<int32_t>(request.prompt.size()) - 1);
-    if (keep > 0) keep = runner_.Keepable(slot.id(), keep);
-  }
-  runner_.Cut(slot.id(), keep);
-  slot.CutTo(keep);
+  const Reused reused = reuse_->Prepare(slot, request);
+  const int32_t keep = reused.total();
+  LogStart(slot, request, reused);
   slot.StartPrompt(task.generation, std::move(task.choices[0]), keep, now);
   for (size_t i = 1; i < task.choices.size(); ++i) {
     Slot& further = slots_[static_cast<size_t>(LeastRecentlyUsed())];
+    reuse_->Save(further, 0);  // it gets a copy of the first's state when that is ready
     further.AwaitPrompt(task.generation, std::move(task.choices[i]), now);
   }
   Post(task.generation, Begin{.id_task = task.generation->id_task(), .id_slot = slot.id()});
@@ -236,6 +267,24 @@ void Engine::Loop::StartTask(Task& task, int32_t first_slot) {
                                    .cache = keep,
                                    .processed = keep});
   }
+}
+
+// The one line a request: what it took over, and why not more.
+void Engine::Loop::LogStart(const Slot& slot, const GenerateRequest& request,
+                            const Reused& reused) {
+  std::string from;
+  const auto add = [&](int32_t tokens, const char* where) {
+    if (tokens > 0) from += (from.empty() ? "" : ", ") + std::to_string(tokens) + where;
+  };
+  add(reused.own, " held by the slot");
+  add(reused.other, " from another slot");
+  add(reused.memory, " from memory");
+  add(reused.disk, " from the folder");
+  LOG(INFO) << "[req " << request.id << "] slot " << slot.id() << ": " << reused.total() << " of "
+            << request.prompt.size() << " prompt tokens taken over"
+            << (from.empty() ? "" : " (" + from + ")") << ", "
+            << static_cast<int32_t>(request.prompt.size()) - reused.total()
+            << " to evaluate: " << reused.why;
 }
 
 bool Engine::Loop::AnyIn(SlotState state) const {
@@ -478,6 +527,7 @@ void Engine::Loop::Die(const std::string& reason) {
   }
   const std::string message = "the engine has failed: " + reason;
   FailWaiting(ErrorKind::kUnavailable, message);
+  FailActions(message);
   EndRunning(ErrorKind::kInternal, message);
   PublishAndDeliver();
 }
@@ -494,14 +544,20 @@ void Engine::Loop::PublishAndDeliver() {
     counters_.slots_busy += slot.idle() ? 0 : 1;
     counters_.tokens_held += slot.length();
   }
+  reuse_->Count(counters_);
   {
     const std::lock_guard lock(mutex_);
+    actions_left_ -= finished_actions_.size();
     counters_.requests_waiting = static_cast<int32_t>(queued_);
     published_metrics_ = counters_;
     for (size_t i = 0; i < slots_.size(); ++i) slots_[i].Describe(published_slots_[i]);
   }
   for (auto& [generation, event] : outbox_) generation->Push(std::move(event));
   outbox_.clear();
+  for (const std::unique_ptr<Action>& action : finished_actions_) {
+    action->what.done(action->result);
+  }
+  finished_actions_.clear();
 }
 
 }  // namespace bloomery::engine

@@ -3,8 +3,9 @@
 // mutex that is never held during a pass or while events are delivered; all else belongs to the
 // loop's thread. In the steady state it allocates nothing per token beyond what leaves in events.
 //
-// One round: take new requests → drop cancelled ones → give free slots → pack rows → run the pass →
-// step the choices → publish slots and counters → deliver events.
+// One round: take new requests and what the I/O worker has done → drop cancelled ones → slot
+// actions → give free slots → pack rows → run the pass → step the choices → publish slots and
+// counters → deliver events.
 #pragma once
 
 #include <condition_variable>
@@ -20,6 +21,7 @@
 
 #include "runtime/engine/choice.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/reuse.h"
 #include "runtime/engine/slot.h"
 
 namespace bloomery::engine {
@@ -31,6 +33,7 @@ class Engine::Loop {
 
   // As Engine's methods of the same names.
   std::shared_ptr<Generation> Submit(GenerateRequest request, Generation::Wake wake);
+  void Submit(SlotAction action);
   std::vector<SlotInfo> SlotsSnapshot() const;
   Metrics ReadMetrics() const;
   std::optional<std::string> failure() const;
@@ -44,6 +47,17 @@ class Engine::Loop {
   struct Task {
     std::shared_ptr<Generation> generation;
     std::vector<std::unique_ptr<Choice>> choices;
+    bool asked_folder = false;  // what the folder holds of its prompt was read, or is not worth it
+  };
+
+  // A slot action on its way. What a worker did about a file is in `result`, `tokens`, `blocks`.
+  struct Action {
+    SlotAction what;
+    SlotAction::Result result;
+    bool read = false;  // kRestore: the file was read, or refused
+    std::vector<text::TokenId> tokens;
+    std::vector<state::BlockPtr> blocks;
+    Clock::TimePoint started;
   };
 
   // The rows of one slot in the present pass.
@@ -54,7 +68,7 @@ class Engine::Loop {
     int32_t logits = -1;  // which of the pass's logits rows is its last row's; -1: none was wanted
   };
 
-  enum class Place { kStarted, kSlotBusy, kTooFewSlots };
+  enum class Place { kStarted, kSlotBusy, kTooFewSlots, kReading };
 
   // Any thread.
   void CheckAccepting() const;  // needs mutex_
@@ -63,6 +77,7 @@ class Engine::Loop {
   // The loop's thread.
   void Main();
   bool Round();
+  void Close();
   void TakeIncoming();
   void MoveIncoming();  // needs mutex_
   bool StopNow();
@@ -72,6 +87,16 @@ class Engine::Loop {
   int32_t PickSlot(const GenerateRequest& request) const;
   int32_t LeastRecentlyUsed() const;
   void StartTask(Task& task, int32_t first_slot);
+  static void LogStart(const Slot& slot, const GenerateRequest& request, const Reused& reused);
+
+  // Slot actions (slot_actions.cc).
+  void RunActions();
+  void RunAction(std::unique_ptr<Action> action);
+  void StartSave(std::unique_ptr<Action> action, const Slot& slot);
+  void StartRead(std::unique_ptr<Action> action);
+  void FinishRestore(Action& action, Slot& slot);
+  void FinishAction(std::unique_ptr<Action> action);
+  void FailActions(const std::string& message);
 
   void PackRows();
   void PackDecodeRows(int32_t rows_max);
@@ -106,6 +131,8 @@ class Engine::Loop {
   // The loop's own.
   std::vector<Slot> slots_;
   std::deque<Task> waiting_;
+  std::deque<std::unique_ptr<Action>> actions_;  // that wait for their slot
+  std::vector<std::unique_ptr<Action>> finished_actions_;
   uint64_t uses_ = 0;
   int32_t pass_rows_max_;
   int32_t decode_from_ = 0;   // slot whose turn is first when not all decode rows fit
@@ -119,11 +146,14 @@ class Engine::Loop {
   std::string last_failure_;
   std::vector<std::pair<std::shared_ptr<Generation>, Event>> outbox_;
   Metrics counters_;
+  std::unique_ptr<Reuse> reuse_;
 
   // Shared.
   mutable std::mutex mutex_;
   std::condition_variable work_;
   std::deque<Task> incoming_;
+  std::deque<std::unique_ptr<Action>> incoming_actions_;
+  size_t actions_left_ = 0;  // submitted and not finished
   int64_t next_id_task_ = 0;
   size_t queued_ = 0;  // incoming_ and waiting_
   bool stopping_ = false;

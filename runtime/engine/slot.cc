@@ -84,6 +84,11 @@ void Slot::CutTo(int32_t length) {
   tokens_.resize(static_cast<size_t>(length));
 }
 
+void Slot::Append(std::span<const text::TokenId> tokens) {
+  assert(idle() && tokens_.size() + tokens.size() <= static_cast<size_t>(context_));
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+}
+
 void Slot::Release(uint64_t use) {
   assert(!idle() && use > last_used_);
   has_new_line_ = choice_->has_new_line();

@@ -64,6 +64,8 @@ class Slot {
   void AddGenerated();
   // The planes were cut to `length`.
   void CutTo(int32_t length);
+  // While idle: the planes hold these tokens behind what they held.
+  void Append(std::span<const text::TokenId> tokens);
   // Back to idle; the tokens stay. `use` orders releases.
   void Release(uint64_t use);
 

@@ -5,8 +5,10 @@
 // samples, never schedules, never talks to clients.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace bloomery::exec {
 
@@ -32,6 +34,14 @@ struct SeatLimits {
 struct BestLogit {
   int32_t token = 0;
   float logit = 0;
+};
+
+// Rows of a slot as bytes outside of it: plane after plane, the rows of each together. What leaves
+// is what comes back, so a slot that got them goes on bit for bit as the one they came from.
+struct RowChunk {
+  static constexpr int32_t kRowsMax = 128;
+  int32_t rows = 0;                  // 1..kRowsMax
+  std::span<const std::byte> bytes;  // rows * StateRowBytes()
 };
 
 class PassRunner {
@@ -63,6 +73,19 @@ class PassRunner {
   // Makes slot `to` hold the first `length` rows of slot `from` (the choices of one request). `to`
   // was cut to 0 before.
   virtual void CopySlot(int32_t from, int32_t to, int32_t length) = 0;
+
+  // Bytes of one row over all append planes; 0: rows cannot leave this runner's slots.
+  virtual uint64_t StateRowBytes() const { return 0; }
+  // What the bytes of a chunk mean: runners with the same text read each other's chunks.
+  virtual std::string StateFormat() const { return {}; }
+  // Copies rows [first, first + rows) of the slot, which it holds, into `bytes` (the layout of a
+  // RowChunk). Throws Error(kDevice).
+  virtual void ReadRows(int32_t /*slot*/, int32_t /*first*/, int32_t /*rows*/,
+                        std::span<std::byte> /*bytes*/) {}
+  // Appends rows [skip, skip + count) of `chunk` to what the slot holds. Throws Error(kDevice); the
+  // slot then holds what it held before.
+  virtual void AppendRows(int32_t /*slot*/, const RowChunk& /*chunk*/, int32_t /*skip*/,
+                          int32_t /*count*/) {}
 };
 
 }  // namespace bloomery::exec

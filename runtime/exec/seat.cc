@@ -183,6 +183,46 @@ void Seat::CheckCopy(int32_t from, int32_t to, int32_t length) const {
   }
 }
 
+uint64_t Seat::StateRowBytes() const {
+  uint64_t bytes = 0;
+  for (const memory::PlaneSpec& plane : PlanesOf(description_)) {
+    bytes += memory::PlaneRowBytes(plane);
+  }
+  return bytes;
+}
+
+std::string Seat::StateFormat() const {
+  std::string text;
+  for (const memory::PlaneSpec& plane : PlanesOf(description_)) {
+    text += (text.empty() ? "" : ",") + plane.name + ":" +
+            std::to_string(static_cast<int>(plane.plane_class)) + ":" +
+            std::to_string(static_cast<int>(plane.type)) + ":" + std::to_string(plane.width);
+  }
+  return text;
+}
+
+void Seat::CheckRead(int32_t slot, int32_t first, int32_t rows, size_t bytes) const {
+  if (slot >= 0 && slot < limits_.slots && first >= 0 && rows >= 1 && rows <= RowChunk::kRowsMax &&
+      first <= Length(slot) - rows && bytes == static_cast<uint64_t>(rows) * StateRowBytes()) {
+    return;
+  }
+  throw Error(ErrorKind::kInternal, "reading " + std::to_string(rows) + " rows from row " +
+                                        std::to_string(first) + " of slot " + std::to_string(slot) +
+                                        " into " + std::to_string(bytes) + " bytes");
+}
+
+void Seat::CheckAppend(int32_t slot, const RowChunk& chunk, int32_t skip, int32_t count) const {
+  if (slot >= 0 && slot < limits_.slots && chunk.rows >= 1 && chunk.rows <= RowChunk::kRowsMax &&
+      chunk.bytes.size() == static_cast<uint64_t>(chunk.rows) * StateRowBytes() && skip >= 0 &&
+      count >= 1 && skip <= chunk.rows - count && count <= limits_.slot_context - Length(slot)) {
+    return;
+  }
+  throw Error(ErrorKind::kInternal, "appending " + std::to_string(count) + " rows from row " +
+                                        std::to_string(skip) + " of a chunk of " +
+                                        std::to_string(chunk.rows) + " to slot " +
+                                        std::to_string(slot));
+}
+
 void Seat::CheckCut(int32_t slot, int32_t length) const {
   if (slot < 0 || slot >= limits_.slots || length < 0) {
     throw Error(ErrorKind::kInternal,

@@ -118,6 +118,8 @@ class Seat : public PassRunner {
   const SeatLimits& limits() const override { return limits_; }
   // Append planes can be cut anywhere.
   int32_t Keepable(int32_t slot, int32_t length) const override;
+  uint64_t StateRowBytes() const override;
+  std::string StateFormat() const override;
 
   // Rows the slot holds.
   virtual int32_t Length(int32_t slot) const = 0;
@@ -131,6 +133,8 @@ class Seat : public PassRunner {
   virtual Residency ReadResidency() const = 0;
   // The plan that loading followed, every term named.
   virtual std::string PlanLine() const = 0;
+  // The part of it that concerns the host's memory.
+  virtual const memory::MemoryPlan& HostPlan() const = 0;
   // How the weights were loaded, for the log.
   virtual std::string LoadLine() const = 0;
   // What runs the kernels: an instruction set, or a card's name.
@@ -160,6 +164,10 @@ class Seat : public PassRunner {
   void CheckRows(std::span<const PassRow> rows) const;
   // Throws for a pair of slots that CopySlot cannot take.
   void CheckCopy(int32_t from, int32_t to, int32_t length) const;
+  // Throws for rows that ReadRows cannot read.
+  void CheckRead(int32_t slot, int32_t first, int32_t rows, size_t bytes) const;
+  // Throws for a chunk that AppendRows cannot take.
+  void CheckAppend(int32_t slot, const RowChunk& chunk, int32_t skip, int32_t count) const;
   // Throws for a slot or length that Cut cannot take.
   void CheckCut(int32_t slot, int32_t length) const;
   // Ends a pass whose step failed at `row` (-1: unknown).

@@ -1,5 +1,6 @@
 #include "runtime/memory/plan.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -22,6 +23,12 @@ uint64_t MemoryPlan::total() const {
     sum = CheckedAdd(sum, term.bytes, ErrorKind::kNoMemory, "plan, term " + term.name);
   }
   return sum;
+}
+
+std::optional<uint64_t> MemoryPlan::Left() const {
+  if (budget_ == 0 && !available_) return std::nullopt;
+  const uint64_t limit = budget_ == 0 ? available_->bytes : budget_;
+  return limit - std::min(limit, total());
 }
 
 bool MemoryPlan::Fits() const {

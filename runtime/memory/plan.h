@@ -38,6 +38,9 @@ class MemoryPlan {
   uint64_t limit() const { return budget_ != 0 ? budget_ : available_ ? available_->bytes : 0; }
   uint64_t total() const;
 
+  // Bytes of the limit that the total leaves (0 where it is above); nullopt where nothing limits
+  // it.
+  std::optional<uint64_t> Left() const;
   // Whether the total is within the limit.
   bool Fits() const;
   // Throws Error(kNoMemory) with the line when the total is above the limit.

@@ -16,6 +16,16 @@ int32_t BlocksPerSlot(int32_t slot_rows) {
   return (slot_rows + kPlaneBlockRows - 1) / kPlaneBlockRows;
 }
 
+// Calls `part(row, count)` for each stretch of rows [first, first + rows) within one block.
+template <typename Part>
+void ForBlocks(int32_t first, int32_t rows, Part part) {
+  for (int32_t row = first; row < first + rows;) {
+    const int32_t count = std::min(kPlaneBlockRows - row % kPlaneBlockRows, first + rows - row);
+    part(row, count);
+    row += count;
+  }
+}
+
 }  // namespace
 
 uint64_t PlaneRowBytes(const PlaneSpec& plane) {
@@ -82,6 +92,44 @@ void PlaneStore::Copy(int32_t from, int32_t to, int32_t length) {
     }
   }
   SetLength(to, length);
+}
+
+uint64_t PlaneStore::RowBytes() const {
+  uint64_t bytes = 0;
+  for (const bl_plane_view& view : views_) bytes += static_cast<uint64_t>(view.row_bytes);
+  return bytes;
+}
+
+void PlaneStore::Read(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) const {
+  assert(first >= 0 && rows >= 0 && first + rows <= Length(slot));
+  assert(bytes.size() == static_cast<size_t>(rows) * RowBytes());
+  std::byte* at = bytes.data();
+  for (const bl_plane_view& view : views_) {
+    ForBlocks(first, rows, [&](int32_t row, int32_t count) {
+      const size_t size = static_cast<size_t>(count) * static_cast<size_t>(view.row_bytes);
+      std::memcpy(at, bl_plane_row(&view, slot, row), size);
+      at += size;
+    });
+  }
+}
+
+void PlaneStore::Append(int32_t slot, std::span<const std::byte> bytes, int32_t rows, int32_t skip,
+                        int32_t count) {
+  const int32_t first = Length(slot);
+  assert(skip >= 0 && count >= 0 && skip + count <= rows && first + count <= slot_rows_);
+  assert(bytes.size() == static_cast<size_t>(rows) * RowBytes());
+  const std::byte* plane = bytes.data();
+  for (const bl_plane_view& view : views_) {
+    const auto row_bytes = static_cast<size_t>(view.row_bytes);
+    const std::byte* at = plane + static_cast<size_t>(skip) * row_bytes;
+    ForBlocks(first, count, [&](int32_t row, int32_t now) {
+      const size_t size = static_cast<size_t>(now) * row_bytes;
+      std::memcpy(bl_plane_row(&view, slot, row), at, size);
+      at += size;
+    });
+    plane += static_cast<size_t>(rows) * row_bytes;
+  }
+  SetLength(slot, first + count);
 }
 
 }  // namespace bloomery::memory

@@ -49,6 +49,14 @@ class PlaneStore {
   // Makes `to` hold the first `length` rows of `from`, in every plane.
   void Copy(int32_t from, int32_t to, int32_t length);
 
+  // Bytes of one row over all planes.
+  uint64_t RowBytes() const;
+  // Rows [first, first + rows) of the slot as bytes: plane after plane, the rows of each together.
+  void Read(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) const;
+  // Rows [skip, skip + count) of such bytes, which hold `rows` rows, become the slot's next ones.
+  void Append(int32_t slot, std::span<const std::byte> bytes, int32_t rows, int32_t skip,
+              int32_t count);
+
  private:
   std::vector<PlaneSpec> planes_;
   int32_t slot_rows_;

@@ -20,7 +20,7 @@ done
 mkdir -p "$out/share/doc/bloomery/licenses"
 install -m 644 LICENSE "$out/share/doc/bloomery/LICENSE"
 for package in $(for program in "$out"/bin/*; do ldd "$program"; done | awk '$2 == "=>" {print $3}' | sort -u |
-    while read -r path; do dpkg -S "$(readlink -f "$path")" 2>/dev/null | cut -d: -f1; done | sort -u) rapidjson-dev libboost1.81-dev; do
+    while read -r path; do dpkg -S "$(readlink -f "$path")" 2>/dev/null | cut -d: -f1; done | sort -u) rapidjson-dev libboost1.81-dev libxxhash-dev; do
   case "$package" in libc6) continue ;; esac
   [ -e "/usr/share/doc/$package/copyright" ] && install -m 644 "/usr/share/doc/$package/copyright" "$out/share/doc/bloomery/licenses/$package"
 done

@@ -221,6 +221,16 @@ Residency CpuSeat::ReadResidency() const {
           .banks = Banks("host", &picks_)};
 }
 
+void CpuSeat::ReadRows(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) {
+  CheckRead(slot, first, rows, bytes.size());
+  planes_->Read(slot, first, rows, bytes);
+}
+
+void CpuSeat::AppendRows(int32_t slot, const RowChunk& chunk, int32_t skip, int32_t count) {
+  CheckAppend(slot, chunk, skip, count);
+  planes_->Append(slot, chunk.bytes, chunk.rows, skip, count);
+}
+
 SeatCounters CpuSeat::counters() const {
   SeatCounters counters = counters_;
   const Pool::Counts counts = pool_->counts();

@@ -31,6 +31,8 @@ class CpuSeat : public Seat {
   std::span<const float> Logits(int32_t i) const override;
   void Cut(int32_t slot, int32_t length) override;
   void CopySlot(int32_t from, int32_t to, int32_t length) override;
+  void ReadRows(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) override;
+  void AppendRows(int32_t slot, const RowChunk& chunk, int32_t skip, int32_t count) override;
 
   int32_t Length(int32_t slot) const override { return planes_->Length(slot); }
   Observation Observe(std::string_view name) const override;
@@ -40,7 +42,7 @@ class CpuSeat : public Seat {
   std::string PlanLine() const override { return plan_.Line(); }
   // kRead or kMap: what kAuto came to.
   memory::WeightSource weight_source() const { return weight_source_; }
-  const memory::MemoryPlan& plan() const { return plan_; }
+  const memory::MemoryPlan& HostPlan() const override { return plan_; }
   std::string LoadLine() const override { return weights_->Line(); }
   std::string_view kernels() const override { return backend_->name; }
   int32_t threads() const override { return pool_->threads(); }

@@ -54,4 +54,29 @@ void CardPlanes::Copy(int32_t from, int32_t to, int32_t length, cudaStream_t str
   lengths_[static_cast<size_t>(to)] = length;
 }
 
+void CardPlanes::Read(int32_t slot, int32_t first, int32_t rows, std::byte* pinned,
+                      cudaStream_t stream) const {
+  for (const kernels::cuda::CardPlane& view : views_) {
+    const size_t bytes = static_cast<size_t>(rows) * view.row_bytes;
+    const std::byte* from = view.base + static_cast<size_t>(slot) * view.slot_bytes +
+                            static_cast<size_t>(first) * view.row_bytes;
+    CheckCuda(cudaMemcpyAsync(pinned, from, bytes, cudaMemcpyDeviceToHost, stream),
+              "copying rows of a slot from the card");
+    pinned += bytes;
+  }
+}
+
+void CardPlanes::Append(int32_t slot, const std::byte* pinned, int32_t rows, int32_t skip,
+                        int32_t count, cudaStream_t stream) const {
+  for (const kernels::cuda::CardPlane& view : views_) {
+    std::byte* to = view.base + static_cast<size_t>(slot) * view.slot_bytes +
+                    static_cast<size_t>(Length(slot)) * view.row_bytes;
+    CheckCuda(cudaMemcpyAsync(to, pinned + static_cast<size_t>(skip) * view.row_bytes,
+                              static_cast<size_t>(count) * view.row_bytes, cudaMemcpyHostToDevice,
+                              stream),
+              "copying rows of a slot to the card");
+    pinned += static_cast<size_t>(rows) * view.row_bytes;
+  }
+}
+
 }  // namespace bloomery::exec

@@ -25,6 +25,13 @@ class CardPlanes {
   void SetLength(int32_t slot, int32_t length) { lengths_[static_cast<size_t>(slot)] = length; }
   // Enqueues: `to` holds the first `length` rows of `from`, in every plane.
   void Copy(int32_t from, int32_t to, int32_t length, cudaStream_t stream);
+  // Enqueues: rows [first, first + rows) of the slot to `pinned`, plane after plane.
+  void Read(int32_t slot, int32_t first, int32_t rows, std::byte* pinned,
+            cudaStream_t stream) const;
+  // Enqueues: rows [skip, skip + count) of `rows` such rows at `pinned` become the slot's next
+  // ones.
+  void Append(int32_t slot, const std::byte* pinned, int32_t rows, int32_t skip, int32_t count,
+              cudaStream_t stream) const;
 
  private:
   std::vector<int32_t> lengths_;

@@ -146,6 +146,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   small_ = CardBuffer(sizes.Small(), "workspace, constants and the rows' words");
   words_in_ = PinnedBuffer(sizes.words, "the rows of a pass");
   words_out_ = PinnedBuffer(sizes.words, "what comes back from a pass");
+  if (ChunkBytes() > 0) state_rows_ = PinnedBuffer(ChunkBytes(), "rows that are saved or restored");
   host_logits_.resize(static_cast<size_t>(limits_.logit_rows_max));
   for (int32_t row = 0; row < HostLogitRows(); ++row) {
     host_logits_[static_cast<size_t>(row)] = PinnedBuffer(LogitRowBytes(), "a row of logits");
@@ -242,8 +243,8 @@ void CardSeat::Plan(const CardWeightLayout& weights, const Sizes& sizes) {
   if (staging > beside) plan_.Add("loading", staging - beside);
 
   const uint64_t pinned =
-      2 * sizes.words + static_cast<uint64_t>(HostLogitRows()) * LogitRowBytes();
-  host_plan_.Add("pinned for logits and rows", pinned);
+      2 * sizes.words + static_cast<uint64_t>(HostLogitRows()) * LogitRowBytes() + ChunkBytes();
+  host_plan_.Add("pinned for logits, rows and saved states", pinned);
   if (LoadHostBytes() > pinned) {
     host_plan_.Add("pinned while loading", LoadHostBytes() - pinned);
   }
@@ -476,6 +477,24 @@ void CardSeat::CopySlot(int32_t from, int32_t to, int32_t length) {
   CheckCopy(from, to, length);
   Enter();
   planes_->Copy(from, to, length, stream());
+}
+
+void CardSeat::ReadRows(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) {
+  CheckRead(slot, first, rows, bytes.size());
+  Enter();
+  planes_->Read(slot, first, rows, state_rows_.data(), stream());
+  CheckCuda(cudaStreamSynchronize(stream()), "copying rows of a slot from the card");
+  std::memcpy(bytes.data(), state_rows_.data(), bytes.size());
+}
+
+void CardSeat::AppendRows(int32_t slot, const RowChunk& chunk, int32_t skip, int32_t count) {
+  CheckAppend(slot, chunk, skip, count);
+  Enter();
+  std::memcpy(state_rows_.data(), chunk.bytes.data(), chunk.bytes.size());
+  planes_->Append(slot, state_rows_.data(), chunk.rows, skip, count, stream());
+  // Before the length grows: a copy that fails leaves the slot as it was, and the buffer is free.
+  CheckCuda(cudaStreamSynchronize(stream()), "copying rows of a slot to the card");
+  planes_->SetLength(slot, planes_->Length(slot) + count);
 }
 
 std::function<double()> CardSeat::MemoryReadMeter() {

@@ -36,6 +36,8 @@ class CardSeat : public Seat {
   std::span<const BestLogit> BestLogits(int32_t i) const override;
   void Cut(int32_t slot, int32_t length) override;
   void CopySlot(int32_t from, int32_t to, int32_t length) override;
+  void ReadRows(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) override;
+  void AppendRows(int32_t slot, const RowChunk& chunk, int32_t skip, int32_t count) override;
 
   int32_t Length(int32_t slot) const override { return planes_->Length(slot); }
   Observation Observe(std::string_view name) const override;
@@ -43,6 +45,7 @@ class CardSeat : public Seat {
   std::function<double()> MemoryReadMeter() override;
   Residency ReadResidency() const override;
   std::string PlanLine() const override { return plan_.Line() + "; " + host_plan_.Line(); }
+  const memory::MemoryPlan& HostPlan() const override { return host_plan_; }
   std::string LoadLine() const override;
   std::string_view kernels() const override { return name_; }
   int32_t threads() const override { return 1; }
@@ -65,6 +68,7 @@ class CardSeat : public Seat {
   };
 
   cudaStream_t stream() const { return stream_->get(); }
+  uint64_t ChunkBytes() const { return RowChunk::kRowsMax * StateRowBytes(); }
   Sizes SizesOf(std::span<const CardLoweredGraph> lowered) const;
   void Plan(const CardWeightLayout& weights, const Sizes& sizes);
   // One thread loads, another runs passes: each has its own present card.
@@ -103,6 +107,7 @@ class CardSeat : public Seat {
   CardBuffer small_;  // workspace, constants, the rows' words
   PinnedBuffer words_in_;
   PinnedBuffer words_out_;
+  PinnedBuffer state_rows_;   // a chunk of rows on its way to or from a slot
   std::vector<Ready> ready_;  // row buckets ascending
   const CardProgram* last_ = nullptr;
   int32_t last_logits_ = 0;  // logit rows of the last pass

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <span>
@@ -118,6 +119,44 @@ class FakeRunner final : public exec::PassRunner {
     Require(PlaneOf(to).empty() && from != to, "a copy into a slot that is not empty");
     Require(static_cast<size_t>(length) <= source.size(), "a copy beyond the slot");
     PlaneOf(to).assign(source.begin(), source.begin() + length);
+  }
+
+  // A row's bytes are its token, after it `row_padding` bytes of the token's lowest.
+  size_t row_padding = 0;
+  std::function<void(int32_t slot)> before_read;  // may throw
+  std::function<void(int32_t slot)> before_append;
+
+  uint64_t StateRowBytes() const override { return sizeof(int32_t) + row_padding; }
+  std::string StateFormat() const override { return "tokens:" + std::to_string(row_padding); }
+
+  void ReadRows(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) override {
+    if (before_read) before_read(slot);
+    const Tokens& plane = PlaneOf(slot);
+    Require(first >= 0 && rows >= 1 && rows <= exec::RowChunk::kRowsMax, "rows that are no chunk");
+    Require(static_cast<size_t>(first + rows) <= plane.size(), "a read beyond the slot");
+    Require(bytes.size() == static_cast<size_t>(rows) * StateRowBytes(), "a room of another size");
+    for (int32_t i = 0; i < rows; ++i) {
+      const int32_t token = plane[static_cast<size_t>(first + i)];
+      std::byte* const at = bytes.data() + static_cast<size_t>(i) * StateRowBytes();
+      std::memcpy(at, &token, sizeof(token));
+      std::memset(at + sizeof(token), token & 0xFF, row_padding);
+    }
+  }
+
+  void AppendRows(int32_t slot, const exec::RowChunk& chunk, int32_t skip, int32_t count) override {
+    if (before_append) before_append(slot);
+    Tokens& plane = PlaneOf(slot);
+    Require(chunk.bytes.size() == static_cast<size_t>(chunk.rows) * StateRowBytes(),
+            "a chunk of another size");
+    Require(skip >= 0 && count >= 1 && skip + count <= chunk.rows, "rows beyond the chunk");
+    Require(plane.size() + static_cast<size_t>(count) <= static_cast<size_t>(limits_.slot_context),
+            "rows beyond the slot");
+    for (int32_t i = skip; i < skip + count; ++i) {
+      int32_t token = 0;
+      std::memcpy(&token, chunk.bytes.data() + static_cast<size_t>(i) * StateRowBytes(),
+                  sizeof(token));
+      plane.push_back(token);
+    }
   }
 
  private:

@@ -155,7 +155,7 @@ TEST(Request, QueueTakesTheLimitAndRefusesOnePastIt) {
 TEST(EngineOptionsCheck, RefusesWhatCannotRun) {
   text::Tokenizer tokenizer = TestTokenizer();
   FakeRunner runner(Rig::Defaults({}));
-  for (const EngineOptions options :
+  for (const EngineOptions& options :
        {EngineOptions{.batch_rows = 0}, EngineOptions{.ubatch_rows = 0},
         EngineOptions{.n_predict = -2}}) {
     EXPECT_EQ(test::RefusalOf([&] { Engine engine(runner, tokenizer, options); }).kind,

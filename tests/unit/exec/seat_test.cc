@@ -200,7 +200,7 @@ TEST(Seat, ABudgetIsKeptExactlyOrRefusedNamingEveryTermBeforeAnythingIsLoaded) {
   ToySeat toy;
   toy.AddPlane("k.0", 64);
   SeatOptions options = Small();
-  const uint64_t total = toy.Load(TableSquared(toy), options)->plan().total();
+  const uint64_t total = toy.Load(TableSquared(toy), options)->HostPlan().total();
   options.host_budget = total;
   toy.Load(TableSquared(toy), options);
   options.host_budget = total - 1;
@@ -217,7 +217,7 @@ TEST(Seat, WithoutABudgetWhatTheMachineHasIsTheLimit) {
   ToySeat toy;
   toy.AddPlane("k.0", 64);
   SeatOptions options = Small();
-  const uint64_t total = toy.Load(TableSquared(toy), options)->plan().total();
+  const uint64_t total = toy.Load(TableSquared(toy), options)->HostPlan().total();
   options.available = [&] { return memory::HostLimit{total, "MemAvailable"}; };
   toy.Load(TableSquared(toy), options);
   options.available = [&] { return memory::HostLimit{total - 1, "MemAvailable"}; };
@@ -231,16 +231,16 @@ TEST(Seat, WithoutABudgetWhatTheMachineHasIsTheLimit) {
 TEST(Seat, AutoReadsWeightsWhereThePlanFitsAndMapsThemWhereItDoesNot) {
   ToySeat toy;
   SeatOptions options = Small();
-  const uint64_t total = toy.Load(TableSquared(toy), options)->plan().total();
+  const uint64_t total = toy.Load(TableSquared(toy), options)->HostPlan().total();
   options.weight_source = memory::WeightSource::kAuto;
   options.host_budget = total;
   auto seat = toy.Load(TableSquared(toy), options);
   EXPECT_EQ(seat->weight_source(), memory::WeightSource::kRead);
-  EXPECT_EQ(seat->plan().total(), total);
+  EXPECT_EQ(seat->HostPlan().total(), total);
   options.host_budget = total - 1;
   seat = toy.Load(TableSquared(toy), options);
   EXPECT_EQ(seat->weight_source(), memory::WeightSource::kMap);
-  EXPECT_THAT(seat->plan().Line(), HasSubstr("mapped"));
+  EXPECT_THAT(seat->HostPlan().Line(), HasSubstr("mapped"));
   EXPECT_THAT(seat->LoadLine(), HasSubstr("mapped"));
   options.host_budget = 1;  // what is left without the weights does not fit, either
   EXPECT_EQ(test::RefusalOf([&] { toy.Load(TableSquared(toy), options); }).kind,

@@ -1,0 +1,240 @@
+#include "runtime/engine/reuse.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+
+namespace bloomery::engine {
+namespace {
+
+// Fewer rows than this are evaluated sooner than a file is read.
+constexpr int32_t kRowsWorthReading = 32;
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(double* seconds) : seconds_(seconds) {}
+  ~Stopwatch() {
+    *seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double* seconds_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// All but the last token: its logits are wanted, so it is evaluated in any case.
+std::span<const text::TokenId> Wanted(const GenerateRequest& request) {
+  return std::span(request.prompt).first(request.prompt.size() - 1);
+}
+
+state::Identity WithPlanes(state::Identity identity, const exec::PassRunner& runner) {
+  identity.push_back({"planes", runner.StateFormat()});
+  return identity;
+}
+
+}  // namespace
+
+Reuse::Reuse(exec::PassRunner& runner, std::vector<Slot>& slots, const CacheOptions& options,
+             std::function<void()> wake)
+    : runner_(runner),
+      slots_(slots),
+      row_bytes_(runner.StateRowBytes()),
+      identity_(WithPlanes(options.identity, runner)) {
+  const bool cached = options.ram_bytes > 0 && row_bytes_ > 0;
+  if (cached && !options.folder.empty()) {
+    disk_ =
+        std::make_unique<state::DiskTier>(RealFileSystem(), options.folder, identity_, row_bytes_);
+  }
+  worker_ = std::make_unique<state::IoWorker>(std::move(wake));
+  if (!cached) return;
+  cache_ = std::make_unique<state::PromptCache>(
+      state::PromptCache::Options{.row_bytes = row_bytes_,
+                                  .ram_bytes_max = options.ram_bytes,
+                                  .disk = disk_.get(),
+                                  .worker = worker_.get(),
+                                  .disk_bytes_max = options.folder_bytes});
+}
+
+const Slot* Reuse::Other(const Slot& slot, std::span<const text::TokenId> wanted,
+                         int32_t* rows) const {
+  const Slot* best = nullptr;
+  *rows = 0;
+  for (const Slot& other : slots_) {
+    if (other.id() == slot.id()) continue;
+    int32_t common = CommonPrefix(other.tokens(), wanted);
+    if (common > *rows) common = runner_.Keepable(other.id(), common);
+    if (common <= *rows) continue;
+    best = &other;
+    *rows = common;
+  }
+  return best;
+}
+
+bool Reuse::Reading(const GenerateRequest& request, bool* asked) {
+  if (disk_ == nullptr) return false;
+  if (cache_->loading()) return true;
+  if (*asked || !request.cache_prompt) return false;
+  *asked = true;
+  const std::span<const text::TokenId> wanted = Wanted(request);
+  const state::PromptCache::Match match = cache_->Find(wanted);
+  int32_t held = match.at_hand;
+  for (const Slot& slot : slots_) held = std::max(held, CommonPrefix(slot.tokens(), wanted));
+  if (match.rows < held + kRowsWorthReading) return false;
+  cache_->Load(match, wanted);
+  return cache_->loading();
+}
+
+void Reuse::CutTo(Slot& slot, int32_t length) {
+  runner_.Cut(slot.id(), length);
+  slot.CutTo(length);
+}
+
+Reused Reuse::Prepare(Slot& slot, const GenerateRequest& request) {
+  Reused reused;
+  int32_t common = 0;  // with what the slot held
+  if (!request.cache_prompt) {
+    Save(slot, 0);
+    CutTo(slot, 0);
+  } else {
+    const Stopwatch watch(&counters_.take_seconds);
+    const std::span<const text::TokenId> wanted = Wanted(request);
+    common = CommonPrefix(slot.tokens(), wanted);
+    const int32_t own = common > 0 ? runner_.Keepable(slot.id(), common) : 0;
+    int32_t of_other = 0;
+    const Slot* const other = Other(slot, wanted, &of_other);
+    state::PromptCache::Match match;
+    if (cache_ != nullptr) match = cache_->Find(wanted);
+    Save(slot, common);
+    if (match.at_hand > std::max(own, of_other)) {
+      CutTo(slot, own);
+      reused.own = own;
+      TakeFromCache(slot, match, wanted, reused);
+    } else if (of_other > own) {
+      CutTo(slot, 0);
+      reused.other = CopyRows(*other, slot, of_other);
+    } else {
+      CutTo(slot, own);
+      reused.own = own;
+    }
+    if (cache_ != nullptr) cache_->ReleaseLoaded();
+  }
+  reused.why = WhyNotMore(request, reused, common);
+  counters_.own += static_cast<uint64_t>(reused.own);
+  counters_.other_slots += static_cast<uint64_t>(reused.other);
+  counters_.memory += static_cast<uint64_t>(reused.memory);
+  counters_.folder += static_cast<uint64_t>(reused.disk);
+  counters_.requests_reusing += reused.total() > 0 ? 1 : 0;
+  return reused;
+}
+
+int32_t Reuse::CopyRows(const Slot& from, Slot& to, int32_t rows) {
+  try {
+    runner_.CopySlot(from.id(), to.id(), rows);
+  } catch (const Error& error) {
+    LOG(WARNING) << "slot " << to.id() << ": nothing is taken over from slot " << from.id() << ": "
+                 << error.what();
+    runner_.Cut(to.id(), 0);
+    return 0;
+  }
+  to.Append(from.tokens().first(static_cast<size_t>(rows)));
+  return rows;
+}
+
+// Appends the rows behind those that the slot keeps of its own.
+void Reuse::TakeFromCache(Slot& slot, const state::PromptCache::Match& match,
+                          std::span<const text::TokenId> wanted, Reused& reused) {
+  for (const state::PromptCache::Step& step : match.steps) {
+    const int32_t end = step.first + step.rows;
+    if (step.block == nullptr || end > match.at_hand) break;
+    if (end <= slot.length()) continue;
+    const int32_t skip = slot.length() - step.first;
+    const int32_t count = step.rows - skip;
+    try {
+      runner_.AppendRows(slot.id(), {.rows = step.block->rows(), .bytes = step.block->bytes()},
+                         skip, count);
+    } catch (const Error& error) {
+      LOG(WARNING) << "slot " << slot.id() << ": a saved state cannot be taken up from token "
+                   << slot.length() << " on: " << error.what();
+      break;
+    }
+    slot.Append(wanted.subspan(static_cast<size_t>(slot.length()), static_cast<size_t>(count)));
+    (step.from_disk ? reused.disk : reused.memory) += count;
+  }
+  cache_->Use(match);
+}
+
+void Reuse::Save(const Slot& slot, int32_t keep) {
+  if (cache_ == nullptr || slot.length() <= keep) return;
+  const Stopwatch watch(&counters_.save_seconds);
+  cache_->Save(slot.tokens(), [&](int32_t first, int32_t rows, std::span<std::byte> room) {
+    runner_.ReadRows(slot.id(), first, rows, room);
+  });
+}
+
+void Reuse::Empty(Slot& slot) {
+  Save(slot, 0);
+  CutTo(slot, 0);
+}
+
+void Reuse::Erase(Slot& slot) {
+  if (cache_ != nullptr) cache_->Forget(slot.tokens());
+  CutTo(slot, 0);
+}
+
+std::vector<state::BlockPtr> Reuse::Snapshot(const Slot& slot) const {
+  std::vector<state::BlockPtr> blocks;
+  for (int32_t first = 0; first < slot.length(); first += state::kBlockRows) {
+    const int32_t rows = std::min(state::kBlockRows, slot.length() - first);
+    auto block = std::make_shared<state::Block>(rows, row_bytes_);
+    runner_.ReadRows(slot.id(), first, rows, block->room());
+    blocks.push_back(std::move(block));
+  }
+  return blocks;
+}
+
+void Reuse::Fill(Slot& slot, std::span<const text::TokenId> tokens,
+                 std::span<const state::BlockPtr> blocks) {
+  try {
+    for (const state::BlockPtr& block : blocks) {
+      runner_.AppendRows(slot.id(), {.rows = block->rows(), .bytes = block->bytes()}, 0,
+                         block->rows());
+    }
+  } catch (const Error&) {
+    runner_.Cut(slot.id(), 0);
+    throw;
+  }
+  slot.Append(tokens);
+}
+
+void Reuse::Close(std::chrono::milliseconds time) {
+  if (disk_ == nullptr) return;
+  for (const Slot& slot : slots_) Save(slot, 0);
+  cache_->WriteAll(time);
+}
+
+void Reuse::Count(Metrics& metrics) const {
+  metrics.reuse = counters_;
+  if (cache_ != nullptr) metrics.cache = cache_->counters();
+}
+
+std::string Reuse::WhyNotMore(const GenerateRequest& request, const Reused& reused,
+                              int32_t common) const {
+  const int32_t total = reused.total();
+  if (!request.cache_prompt) return "cache_prompt is false";
+  if (total + 1 == static_cast<int32_t>(request.prompt.size())) return "the last one always is";
+  if (total < common) {
+    return "the state of this model can be taken up again there, and next at " +
+           std::to_string(common);
+  }
+  std::string why = total == 0 ? "nothing that is kept begins like this prompt"
+                               : "nothing that is kept has more in common with the prompt";
+  if (cache_ == nullptr) why += "; the prompt cache is off";
+  return why;
+}
+
+}  // namespace bloomery::engine

@@ -1,0 +1,92 @@
+// What slots take over from earlier requests: the longest prefix of a prompt that anything holds —
+// the slot itself, another slot, the prompt cache in memory or its folder — and what becomes of a
+// state that makes room. Owns the prompt cache, its folder and the I/O worker. The engine's thread
+// only; it neither runs passes nor knows the queue. A failure here costs reuse, never a request.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "runtime/engine/slot.h"
+#include "runtime/exec/pass.h"
+#include "runtime/state/disk_tier.h"
+#include "runtime/state/io_worker.h"
+#include "runtime/state/prompt_cache.h"
+
+namespace bloomery::engine {
+
+// Where the front of a prompt came from, in tokens.
+struct Reused {
+  int32_t own = 0;
+  int32_t other = 0;  // from another slot
+  int32_t memory = 0;
+  int32_t disk = 0;
+  std::string why;  // it is not more
+  int32_t total() const { return own + other + memory + disk; }
+};
+
+class Reuse {
+ public:
+  // Throws what DiskTier throws. `wake` is called on the worker's thread when RunCompletions has
+  // something to do.
+  Reuse(exec::PassRunner& runner, std::vector<Slot>& slots, const CacheOptions& options,
+        std::function<void()> wake);
+
+  // Whether the request should wait: parts of its prompt, or of another's, are being read from the
+  // folder. `asked` is the request's own, false at first.
+  bool Reading(const GenerateRequest& request, bool* asked);
+  bool reading() const { return cache_ != nullptr && cache_->loading(); }
+
+  // Makes the idle slot hold the longest prefix of the prompt that there is, without the last token
+  // (its logits are wanted). What the slot loses is saved before.
+  Reused Prepare(Slot& slot, const GenerateRequest& request);
+  // Saves what the slot holds, where it holds more than its first `keep` tokens.
+  void Save(const Slot& slot, int32_t keep);
+
+  // Empties the idle slot; its state is saved before.
+  void Empty(Slot& slot);
+  // Empties the idle slot and forgets its state in every tier that no other state shares it with.
+  void Erase(Slot& slot);
+  // The rows of the slot, for a file. Throws Error, std::bad_alloc.
+  std::vector<state::BlockPtr> Snapshot(const Slot& slot) const;
+  // Makes the empty slot hold these tokens and rows. Throws Error; the slot is then empty.
+  void Fill(Slot& slot, std::span<const text::TokenId> tokens,
+            std::span<const state::BlockPtr> blocks);
+
+  // For the folder at the end: saves every slot and writes, at most for `time`.
+  void Close(std::chrono::milliseconds time);
+
+  const state::Identity& identity() const { return identity_; }
+  uint64_t row_bytes() const { return row_bytes_; }
+  state::IoWorker& worker() { return *worker_; }
+  const state::IoWorker& worker() const { return *worker_; }
+  // Adds the cache's numbers to `metrics`.
+  void Count(Metrics& metrics) const;
+
+ private:
+  // The other slot that holds most of `wanted`, and how much.
+  const Slot* Other(const Slot& slot, std::span<const text::TokenId> wanted, int32_t* rows) const;
+  void TakeFromCache(Slot& slot, const state::PromptCache::Match& match,
+                     std::span<const text::TokenId> wanted, Reused& reused);
+  void CutTo(Slot& slot, int32_t length);
+  // Into the empty slot; returns how many came.
+  int32_t CopyRows(const Slot& from, Slot& to, int32_t rows);
+  std::string WhyNotMore(const GenerateRequest& request, const Reused& reused,
+                         int32_t common) const;
+
+  exec::PassRunner& runner_;
+  std::vector<Slot>& slots_;
+  const uint64_t row_bytes_;
+  state::Identity identity_;
+  std::unique_ptr<state::DiskTier> disk_;
+  std::unique_ptr<state::IoWorker> worker_;
+  std::unique_ptr<state::PromptCache> cache_;  // null: off
+  ReuseCounters counters_;
+};
+
+}  // namespace bloomery::engine

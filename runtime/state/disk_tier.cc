@@ -1,0 +1,123 @@
+#include "runtime/state/disk_tier.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/limits.h"
+#include "runtime/base/log.h"
+#include "runtime/base/output_file.h"
+#include "runtime/base/utf8.h"
+#include "runtime/state/state_file.h"
+
+namespace bloomery::state {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSuffix = ".block";
+
+[[noreturn]] void RefuseFolder(const std::string& folder, const std::string& why) {
+  throw Error(ErrorKind::kUsage, "the folder of the prompt cache, '" + folder + "': " + why);
+}
+
+}  // namespace
+
+DiskTier::DiskTier(const FileSystem& files, std::string folder, Identity identity,
+                   uint64_t row_bytes)
+    : files_(files),
+      folder_(std::move(folder)),
+      identity_(std::move(identity)),
+      identity_text_(IdentityText(identity_)),
+      row_bytes_(row_bytes) {
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error) RefuseFolder(folder_, "cannot be made: " + error.message());
+  lock_ = open((folder_ + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_ < 0) {
+    RefuseFolder(folder_, "cannot be written to: " + std::generic_category().message(errno));
+  }
+  if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    close(lock_);
+    RefuseFolder(folder_, "is in use by another server; give each server a folder of its own");
+  }
+  OutputFile::RemovePartialFiles(folder_);
+}
+
+DiskTier::~DiskTier() { close(lock_); }
+
+std::vector<DiskTier::Found> DiskTier::Scan() const {
+  struct File {
+    fs::file_time_type written;
+    std::string name;
+  };
+  std::vector<File> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    const std::string name = entry.path().filename().string();
+    std::error_code gone;
+    const fs::file_time_type written = entry.last_write_time(gone);
+    if (name.ends_with(kSuffix) && !gone) names.push_back({written, name});
+  }
+  if (error) RefuseFolder(folder_, "cannot be read: " + error.message());
+  std::ranges::sort(names, [](const File& a, const File& b) {
+    return a.written != b.written ? a.written < b.written : a.name < b.name;
+  });
+  std::vector<Found> found;
+  const StateFileRules rules{
+      .identity = &identity_, .row_bytes = row_bytes_, .tokens_max = limits::kSlotContextMax};
+  for (const File& each : names) {
+    Found block;
+    block.name = each.name;
+    try {
+      block.bytes = files_.Open(PathOf(each.name))->size();
+      const StateFile file(files_, PathOf(each.name), rules);
+      if (file.blocks() != 1) throw Error(ErrorKind::kBadModel, "'" + each.name + "' is no block");
+      block.tokens = file.tokens();
+      block.first = file.first();
+    } catch (const ForeignStateError&) {
+      // Another model's: it may be served here again, and goes first where room is needed.
+    } catch (const Error& damaged) {
+      LOG(WARNING) << "prompt cache: removed " << damaged.what();
+      Remove(each.name);
+      continue;
+    }
+    found.push_back(std::move(block));
+  }
+  return found;
+}
+
+std::string DiskTier::NameOf(std::span<const Token> tokens) const {
+  return Digest(std::as_bytes(std::span(identity_text_)), tokens) + std::string(kSuffix);
+}
+
+uint64_t DiskTier::FileBytes(int32_t first, int32_t tokens) const {
+  return StateFileBytes(identity_text_.size(), row_bytes_, first, tokens);
+}
+
+uint64_t DiskTier::Write(const std::string& name, std::span<const Token> tokens, int32_t first,
+                         const BlockPtr& block) const {
+  return WriteStateFile(PathOf(name), identity_, row_bytes_, tokens, first, {&block, 1});
+}
+
+BlockPtr DiskTier::Read(const std::string& name, std::span<const Token> tokens,
+                        int32_t first) const {
+  const StateFile file(
+      files_, PathOf(name),
+      {.identity = &identity_, .row_bytes = row_bytes_, .tokens_max = limits::kSlotContextMax});
+  if (file.first() != first || !std::ranges::equal(file.tokens(), tokens)) {
+    throw Error(ErrorKind::kBadModel, "'" + Printable(name) + "' holds another text");
+  }
+  return file.Read(0);
+}
+
+void DiskTier::Remove(const std::string& name) const { unlink(PathOf(name).c_str()); }
+
+}  // namespace bloomery::state
