@@ -32,6 +32,7 @@ const nameOf = (bank, number) => (bank.layer >= 0 ? `layer ${bank.layer}` : `ban
 function Legend() {
   return (
     <p class="legend quiet">
+      <span>A row is a bank, a column an expert.</span>
       <span>no rows</span>
       <span class="ramp" aria-hidden="true">{[0, 1, 2, 3].map((n) => <i key={n} class={`heat-${n}`} />)}</span>
       <span>{HOT}× the average and more</span>

@@ -56,6 +56,7 @@ const RULES = {
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   ALLOWED_URI_REGEXP: LINK,
+  ADD_URI_SAFE_ATTR: ['start', 'align'],  // no addresses: the rule above is not theirs
   RETURN_DOM_FRAGMENT: true,
 };
 
