@@ -10,12 +10,14 @@ failure: nothing is left out in silence. Ends with the line "N passed, N failed,
 import os
 import pathlib
 import platform
+import shutil
 import sys
 import xml.etree.ElementTree as ET
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
+BROWSERS = ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"]  # as tests/e2e/page/browser.mjs
 AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
 
 
@@ -30,6 +32,7 @@ def conditions():
         "always": True,
         "no-oracles": not pathlib.Path(oracles, "models").is_dir(),
         "no-avx512": platform.machine() == "x86_64" and not has_avx512(),
+        "no-browser": not (os.environ.get("BLOOMERY_BROWSER") or any(map(shutil.which, BROWSERS))),
         "not-root": os.geteuid() != 0,
     }
 

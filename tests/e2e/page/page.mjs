@@ -59,7 +59,7 @@ const scrollsSideways = (page) => page.evaluate(() => document.documentElement.s
   || [...document.querySelectorAll('.scroller, .machine, .dialog')].some((e) => e.scrollWidth > e.clientWidth));
 
 async function visible(locator, what) {
-  await locator.waitFor({ state: 'visible', timeout: 5000 }).catch(() => { throw new Error(`failed: not seen: ${what}`); });
+  await locator.waitFor({ state: 'visible', timeout: 5000 }).catch((error) => { throw new Error(`failed: not seen: ${what}: ${error.message}`); });
 }
 
 // ---- chat
@@ -231,7 +231,7 @@ test('reasoning is folded, tool calls are shown and answered', async ({ page, ur
     { role: 'assistant', content: 'I look.', reasoning_content: 'The weather is asked for.',
       tool_calls: [{ id: 'call_1', type: 'function', function: { name: 'weather', arguments: '{"city": "Oslo"}' } }] },
     { role: 'tool', tool_call_id: 'call_1', content: 'rain' }], 'what the model gets');
-  await visible(page.getByText('It rains.'), 'the answer to the result');
+  await visible(lastAnswer(page).getByText('It rains.'), 'the answer to the result');
 });
 
 test('an answer of Markdown is set as one', async ({ page, url }) => {
@@ -490,6 +490,7 @@ for (const [name, viewport] of [['a phone of 360 pixels', { width: 360, height: 
     await page.locator('#sidebar.open').waitFor({ state: 'detached' });
     await page.getByRole('button', { name: 'Conversations' }).click();
     await page.getByRole('button', { name: 'Settings' }).click();
+    await visible(page.getByRole('dialog'), 'the settings');
     check(!await scrollsSideways(page), 'the settings fit');
     await page.keyboard.press('Escape');
     await page.getByRole('dialog').waitFor({ state: 'detached' });

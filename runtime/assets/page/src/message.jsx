@@ -1,5 +1,5 @@
 // One message: what was said, how it came about, and what can be done with it.
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 
 import { copyText } from './app.js';
 import { highlighted } from './highlight.js';
@@ -167,7 +167,7 @@ function Facts({ message }) {
 function Editor({ text, onSave, onCancel }) {
   const [value, setValue] = useState(text);
   const area = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     area.current.focus();
     area.current.setSelectionRange(text.length, text.length);
   }, []);

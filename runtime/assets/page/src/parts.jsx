@@ -1,6 +1,6 @@
 // Small things that the views share.
 import { Component, createContext } from 'preact';
-import { useContext, useEffect, useRef, useState } from 'preact/hooks';
+import { useContext, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 export const AppContext = createContext(null);
 
@@ -79,22 +79,34 @@ export const Bytes = ({ value, field }) => <data value={value} data-field={field
 // A modal dialog: the browser keeps the focus inside, Escape closes it, and the focus goes back.
 export function Dialog({ title, onClose, class: more = '', children }) {
   const dialog = useRef(null);
-  useEffect(() => {
-    dialog.current.showModal();
-    return () => dialog.current?.close();
+  const gone = useRef(false);
+  const end = () => {
+    if (gone.current) return;  // the browser tells of each close once more, later
+    gone.current = true;
+    dialog.current.close();
+    onClose();
+  };
+  useLayoutEffect(() => {
+    const shown = dialog.current;
+    shown.showModal();
+    return () => {
+      gone.current = true;
+      shown.close();
+    };
   }, []);
   return (
     <dialog
       ref={dialog}
       class={`dialog ${more}`}
       aria-labelledby="dialog-title"
-      onCancel={(event) => { event.preventDefault(); onClose(); }}
-      onMouseDown={(event) => { if (event.target === dialog.current) onClose(); }}
+      onCancel={(event) => { event.preventDefault(); end(); }}
+      onClose={end}
+      onMouseDown={(event) => { if (event.target === dialog.current) end(); }}
     >
       <div class="dialog-body">
         <header>
           <h2 id="dialog-title">{title}</h2>
-          <IconButton icon="close" label="Close" onClick={onClose} />
+          <IconButton icon="close" label="Close" onClick={end} />
         </header>
         {children}
       </div>
