@@ -188,6 +188,8 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   seat_.model = DescribeModel(selection.plugin);
   seat_.engine = engine_.get();
   seat_.tokenizer = tokenizer_.get();
+  grammars_ = std::make_unique<text::GrammarCompiler>(*tokenizer_);
+  seat_.grammars = grammars_.get();
   seat_.chat_template = template_.get();
   seat_.chat = DescribeChat(chat);
   const std::set<std::string>& inexact = runner_->inexact_operators();

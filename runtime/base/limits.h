@@ -90,6 +90,31 @@ inline constexpr size_t kDryBreakersMax = 64;      // each costs one look at the
 inline constexpr size_t kDryBreakerBytesMax = 40;  // longer strings are cut, as llama-server does
 inline constexpr size_t kDryBreakerTailMax = 20;   // tokens of a breaker after its first
 
+// Grammars (docs/serving.md): a hostile one ends with an error, not with the process.
+inline constexpr size_t kGrammarSourceBytesMax =
+    1u << 20;                                // a hundred tools with large schemas make some 200 KiB
+inline constexpr int kGrammarDepthMax = 64;  // groups in each other
+inline constexpr uint32_t kGrammarRepeatMax = 100'000;  // of one {m,n}
+inline constexpr size_t kGrammarNodesMax =
+    1u << 18;  // parts of the source, and of the automaton once repetitions are written out
+inline constexpr size_t kGrammarThreadsMax =
+    4096;  // ways to go on at one place: JSON has below 40, a repetition of optionals as many
+inline constexpr uint64_t kGrammarStepsMax =
+    4'000'000;  // of one token or one mask: about 0.1 s; JSON takes some thousand
+inline constexpr size_t kGrammarTablesBytesMax =
+    16u << 20;  // places and masks a grammar keeps before it begins anew
+inline constexpr size_t kGrammarsKeptMax = 16;  // compiled grammars that later requests find again
+inline constexpr size_t kGrammarTriggersMax = 64;
+inline constexpr size_t kGrammarTriggerBytesMax = 4096;
+inline constexpr size_t kGrammarTriggerWindowBytes =
+    16u << 10;                                         // of output that patterns are looked for in
+inline constexpr uint64_t kSchemaBytesMax = 4u << 20;  // descriptions count here, not in grammars
+inline constexpr size_t kSchemaMergedBytesMax =
+    64u << 20;  // of copies that allOf and what stands beside anyOf make
+inline constexpr int kSchemaDepthMax = 64;  // schemas in each other: as deep as JSON bodies
+inline constexpr size_t kSchemaPatternBytesMax = 4096;
+inline constexpr int kSchemaPatternDepthMax = 32;  // groups of a pattern in each other
+
 // Engine.
 inline constexpr size_t kEventsQueuedMax =
     64;  // of one generation, for a reader that is behind; then texts join (engine/generation.h)

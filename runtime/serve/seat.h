@@ -11,6 +11,7 @@
 #include "runtime/exec/residency.h"
 #include "runtime/serve/json_value.h"
 #include "runtime/text/chat/chat_template.h"
+#include "runtime/text/grammar/grammar.h"
 #include "runtime/text/tokenizer.h"
 
 namespace bloomery::serve {
@@ -43,6 +44,7 @@ struct Seat {
   ModelInfo model;
   engine::Engine* engine = nullptr;
   const text::Tokenizer* tokenizer = nullptr;
+  text::GrammarCompiler* grammars = nullptr;  // of this tokenizer; any thread
   const chat::ChatTemplate* chat_template = nullptr;
   ChatInfo chat;
   std::vector<std::string> inexact_operators;  // row-stable and band kernels: "op/1 (band)"

@@ -69,6 +69,7 @@ struct TokenMask {
 };
 
 class GrammarAutomaton;  // internal: the compiled rules and what was learnt of the vocabulary
+class GrammarTables;     // internal: the places it has found
 class GrammarTriggers;   // internal: compiled triggers
 
 class Grammar {
@@ -116,17 +117,21 @@ class GrammarState {
   bool exhausted() const;
 
  private:
-  enum class Phase { kSpan, kAfterSpan, kWaiting, kActive };
+  enum class Phase { kSpan, kWaiting, kActive };
 
-  bool AcceptFree(TokenId token, std::string_view piece);
-  std::optional<size_t> TriggerStart(TokenId token, size_t piece_bytes) const;
+  void Begin();
+  bool AcceptActive(TokenId token);
+  bool AcceptFree(TokenId token);
+  bool TakeFree(std::string_view piece, TokenId token);
+  bool FeedSeen(size_t start);
 
   std::shared_ptr<const Grammar> grammar_;
-  std::shared_ptr<const void> tables_;  // keeps the place below valid
+  std::shared_ptr<GrammarTables> tables_;  // place_ is one of theirs
   uint32_t place_ = 0;
   Phase phase_ = Phase::kActive;
-  std::string seen_;              // text that triggers and the span's marks are looked for in
-  std::vector<TokenId> refused_;  // while free: what would begin the grammar wrongly
+  std::string seen_;      // while free: what triggers and the span's marks are looked for in
+  bool dropped_ = false;  // of the output something is no longer in seen_
+  std::vector<TokenId> refused_;  // while free: what would begin the grammar wrongly here
   std::shared_ptr<const TokenMask> mask_;
 };
 

@@ -73,6 +73,8 @@ void ServedTest::FinishLoading() {
   seat_.model.context_trained = 4096;
   seat_.engine = engine_.get();
   seat_.tokenizer = tokenizer_.get();
+  grammars_ = std::make_unique<text::GrammarCompiler>(*tokenizer_);
+  seat_.grammars = grammars_.get();
   seat_.chat_template = chat_template_.get();
   server_->SetReady(seat_);
 }

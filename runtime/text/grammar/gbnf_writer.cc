@@ -1,0 +1,205 @@
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "runtime/base/limits.h"
+#include "runtime/base/utf8.h"
+#include "runtime/text/grammar/gbnf_text.h"
+#include "runtime/text/grammar/json_schema.h"
+#include "runtime/text/grammar/schema_converter.h"
+#include "runtime/text/grammar/writer_state.h"
+
+namespace bloomery::text {
+namespace {
+
+constexpr std::string_view kHex = "0123456789ABCDEF";
+
+void AppendHex(uint32_t value, int digits, std::string& out) {
+  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) out += kHex[value >> shift & 15];
+}
+
+// A character as both literals and classes take it.
+void AppendEscaped(char32_t c, std::string& out) {
+  const auto value = static_cast<uint32_t>(c);
+  if (value <= 0xFF) {
+    out += "\\x";
+    AppendHex(value, 2, out);
+  } else if (value <= 0xFFFF) {
+    out += "\\u";
+    AppendHex(value, 4, out);
+  } else {
+    out += "\\U";
+    AppendHex(value, 8, out);
+  }
+}
+
+bool IsWordCharacter(char32_t c) {
+  return (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z') || (c >= U'0' && c <= U'9');
+}
+
+}  // namespace
+
+std::string GbnfClass(const CodeRanges& ranges) {
+  std::string out = "[";
+  const auto append = [&](char32_t c) {
+    if (IsWordCharacter(c)) {
+      out += static_cast<char>(c);
+    } else {
+      AppendEscaped(c, out);
+    }
+  };
+  for (const CodeRange& range : ranges) {
+    append(range.first);
+    if (range.last == range.first) continue;
+    out += '-';
+    append(range.last);
+  }
+  return out + "]";
+}
+
+std::string GbnfWriter::Literal(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const Utf8Character c = DecodeUtf8(text);
+    if (c.code_point == U'"' || c.code_point == U'\\') {
+      out += '\\';
+      out += static_cast<char>(c.code_point);
+    } else if (c.code_point == U'\n') {
+      out += "\\n";
+    } else if (c.code_point < 0x20 || c.code_point == 0x7F) {
+      AppendEscaped(c.code_point, out);
+    } else {
+      AppendUtf8(c.code_point, out);
+    }
+    text.remove_prefix(c.length);
+  }
+  return out + "\"";
+}
+
+GbnfWriter::GbnfWriter() : state_(std::make_unique<State>()) {}
+GbnfWriter::~GbnfWriter() = default;
+
+std::string GbnfWriter::AddRule(std::string_view name, std::string body) {
+  return state_->Add(State::Fit(name), std::move(body));
+}
+
+// Words with dashes, at most so long.
+std::string GbnfWriter::State::Fit(std::string_view name) {
+  constexpr size_t kNameBytesMax = 60;
+  std::string fit;
+  for (const char c : name.substr(0, kNameBytesMax)) {
+    if (IsWordCharacter(static_cast<unsigned char>(c))) {
+      fit += c;
+    } else if (!fit.empty() && fit.back() != '-') {
+      fit += '-';
+    }
+  }
+  while (!fit.empty() && fit.back() == '-') fit.pop_back();
+  return fit.empty() ? "rule" : fit;
+}
+
+std::string GbnfWriter::State::Add(const std::string& name, std::string body) {
+  for (size_t number = 0;; ++number) {
+    std::string numbered = name;
+    if (number > 0) numbered += "-" + std::to_string(number);
+    const auto found = places.find(numbered);
+    if (found == places.end()) {
+      const std::string reserved = ReserveExactly(numbered);
+      Define(reserved, std::move(body));
+      return reserved;
+    }
+    if (rules[found->second].body == body) return numbered;
+    // Further tries of the same name begin where the last one ended.
+    size_t& tried = tries[name];
+    number = std::max(number, tried);
+    tried = number;
+  }
+}
+
+std::string GbnfWriter::State::Reserve(std::string_view name) {
+  const std::string fit = Fit(name);
+  if (!places.contains(fit)) return ReserveExactly(fit);
+  size_t& number = tries[fit];
+  while (places.contains(fit + "-" + std::to_string(number + 1))) ++number;
+  return ReserveExactly(fit + "-" + std::to_string(++number));
+}
+
+std::string GbnfWriter::State::ReserveExactly(const std::string& name) {
+  places.emplace(name, rules.size());
+  rules.push_back({name, {}});
+  Count(name.size() + 8);
+  return name;
+}
+
+void GbnfWriter::State::Define(const std::string& name, std::string body) {
+  Count(body.size());
+  rules[places.at(name)].body = std::move(body);
+}
+
+void GbnfWriter::State::Count(size_t more) {
+  bytes += more;
+  if (bytes > limits::kGrammarSourceBytesMax) {
+    throw Error(ErrorKind::kBadRequest, "JSON schema: it makes a grammar of more than " +
+                                            std::to_string(limits::kGrammarSourceBytesMax) +
+                                            " bytes");
+  }
+}
+
+std::string GbnfWriter::AddSchema(std::string_view name, const rapidjson::Value& schema) {
+  return SchemaConverter(*state_, schema, {}).Convert(name);
+}
+
+// One rule for each count of bytes of `stop` that the text so far ends with, as in the search of
+// Knuth, Morris and Pratt.
+std::string GbnfWriter::AddTextThrough(std::string_view name, std::string_view stop) {
+  std::u32string mark;
+  for (std::string_view left = stop; !left.empty();) {
+    const Utf8Character c = DecodeUtf8(left);
+    mark += c.code_point;
+    left.remove_prefix(c.length);
+  }
+  const size_t count = mark.size();
+  std::vector<std::string> names;
+  for (size_t i = 0; i < count; ++i) names.push_back(state_->Reserve(name));
+  std::vector<size_t> border(count + 1, 0);  // of the first i characters, the longest proper one
+  for (size_t i = 1, k = 0; i < count; ++i) {
+    while (k > 0 && mark[i] != mark[k]) k = border[k];
+    if (mark[i] == mark[k]) ++k;
+    border[i + 1] = k;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    std::map<char32_t, size_t> next;  // where a character of the mark leads
+    for (size_t k = i;; k = border[k]) {
+      next.try_emplace(mark[k], k + 1);
+      if (k == 0) break;
+    }
+    std::string body;
+    CodeRanges known;
+    for (const auto& [c, state] : next) {
+      body += GbnfClass({{c, c}});
+      if (state < count) body += " " + names[state];
+      body += " | ";
+      known.push_back({c, c});
+    }
+    body += GbnfClass(Complement(Normalised(known))) + " " + names[0];
+    state_->Define(names[i], std::move(body));
+  }
+  return names[0];
+}
+
+std::string GbnfWriter::Source() const {
+  std::string source;
+  source.reserve(state_->bytes);
+  const auto append = [&](const State::Rule& rule) {
+    source += rule.name + " ::= " + rule.body + "\n";
+  };
+  const auto root = state_->places.find("root");
+  if (root != state_->places.end()) append(state_->rules[root->second]);
+  for (const State::Rule& rule : state_->rules) {
+    if (rule.name != "root") append(rule);
+  }
+  return source;
+}
+
+}  // namespace bloomery::text
