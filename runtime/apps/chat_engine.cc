@@ -22,7 +22,7 @@ class EngineBackend final : public ChatBackend {
     serve::GenerationFields fields =
         serve::ReadGenerationFields(serve::Fields(body, "conversation"), settings_, seat_, "");
     serve::ChatPrompt prompt = serve::MakeChatPrompt(body, settings_, seat_);
-    fields.request.prompt = std::move(prompt.ids);
+    serve::TakePrompt(prompt, fields.request);
     fields.request.id = "chat";
     chat::ChatOutput output(prompt.format, [] { return std::string(); });  // no tools, no calls
     auto generation = seat_.engine->Submit(std::move(fields.request));

@@ -60,7 +60,8 @@ Choice::Choice(const text::Tokenizer& tokenizer, Setup setup,
                std::move(breakers)),
       detokenizer_(tokenizer),
       stops_(request_->stop),
-      indent_(request_->n_indent) {
+      indent_(request_->n_indent),
+      reasoning_(request_->reasoning) {
   sampler_.AcceptPrompt(request_->prompt);
 }
 
@@ -73,17 +74,25 @@ void Choice::Start(int32_t id_slot, const PromptStats& prompt) {
 
 void Choice::Step(std::span<const float> logits, Clock::TimePoint now) {
   assert(id_slot_ >= 0 && !ended());
-  Take(sampler_.Sample(logits), now);
+  const auto forced = reasoning_.Forced();
+  Take(forced ? Certain(*forced) : sampler_.Sample(logits), now);
 }
 
 void Choice::StepBest(std::span<const text::Candidate> best, Clock::TimePoint now) {
   assert(id_slot_ >= 0 && !ended());
-  Take(sampler_.SampleBest(best), now);
+  const auto forced = reasoning_.Forced();
+  Take(forced ? Certain(*forced) : sampler_.SampleBest(best), now);
+}
+
+// A token that no draw decided, as certain as it can be.
+text::Sampled Choice::Certain(text::TokenId token) const {
+  return {.token = token, .value = request_->sampling.post_sampling_probs ? 1.0 : 0.0, .top = {}};
 }
 
 void Choice::Take(const text::Sampled& sampled, Clock::TimePoint now) {
   AddToken(sampled);
   sampler_.Accept(sampled.token);
+  reasoning_.Accept(tokenizer_->Piece(sampled.token, text::SpecialText::kShown));
   last_token_at_ = now;
   if (predicted_ == 1) first_token_at_ = now;
   Release(stops_.Next(detokenizer_.Next(Piece(last_token_))));

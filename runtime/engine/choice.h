@@ -17,6 +17,7 @@
 #include "runtime/engine/request.h"
 #include "runtime/engine/timings.h"
 #include "runtime/text/detokenizer.h"
+#include "runtime/text/reasoning_budget.h"
 #include "runtime/text/sampling.h"
 #include "runtime/text/stop_matcher.h"
 #include "runtime/text/tokenizer.h"
@@ -57,8 +58,8 @@ class Choice {
   // The prompt is evaluated: from here on Step may be called, unless ended() (n_predict 0).
   void Start(int32_t id_slot, const PromptStats& prompt);
 
-  // Draws the next token from its logits. Throws what Sampler::Sample throws; the choice is then
-  // good for nothing.
+  // Draws the next token from its logits, where the budget of reasoning forces none. Throws what
+  // Sampler::Sample throws; the choice is then good for nothing.
   void Step(std::span<const float> logits, Clock::TimePoint now);
   // How many of a row's best logits StepBest needs; 0: it needs Step.
   size_t best_needed() const { return sampler_.best_needed(); }
@@ -79,6 +80,7 @@ class Choice {
 
  private:
   std::string_view Piece(text::TokenId token) const;
+  text::Sampled Certain(text::TokenId token) const;
   void Take(const text::Sampled& sampled, Clock::TimePoint now);
   void AddToken(const text::Sampled& sampled);
   void Release(std::string_view text);
@@ -97,6 +99,7 @@ class Choice {
   text::Detokenizer detokenizer_;
   text::StopMatcher stops_;
   IndentGuard indent_;
+  text::ReasoningBudget reasoning_;
 
   StopType stop_type_ = StopType::kNone;
   bool truncated_ = false;

@@ -18,6 +18,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/text/grammar/grammar.h"
+#include "runtime/text/reasoning_budget.h"
 #include "runtime/text/sampling.h"
 
 namespace bloomery::engine {
@@ -42,6 +43,7 @@ struct GenerateRequest {
   bool show_special = false;        // print every control token
   std::vector<text::TokenId>
       preserved_tokens{};  // control tokens that print anyway, e.g. <tool_call>
+  text::ReasoningLimit reasoning{};
 
   int32_t n_indent = 0;          // > 0: stop at a later line that is indented by fewer blanks
   int64_t t_max_predict_ms = 0;  // > 0: stop at the first newline after that time

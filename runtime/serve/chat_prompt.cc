@@ -5,6 +5,7 @@
 
 #include "runtime/base/utf8.h"
 #include "runtime/serve/fields.h"
+#include "runtime/serve/generation_fields.h"
 
 namespace bloomery::serve {
 namespace {
@@ -234,6 +235,14 @@ ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settin
       {.add_special = true, .parse_special = true, .plain = prompt.rendered.input_spans});
   ReadFormat(body, settings, seat, choice, prompt);
   return prompt;
+}
+
+void TakePrompt(ChatPrompt& prompt, engine::GenerateRequest& request) {
+  request.prompt = std::move(prompt.ids);
+  request.preserved_tokens = std::move(prompt.preserved_tokens);
+  PlaceInReasoning(prompt.rendered.text, request.reasoning);
+  // Text of the request at the end opens no span.
+  request.reasoning.starts_inside = prompt.rendered.starts_in_reasoning;
 }
 
 }  // namespace bloomery::serve

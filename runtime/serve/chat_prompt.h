@@ -29,4 +29,7 @@ void CheckChatDefaults(const ServeSettings& settings);
 ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settings,
                           const Seat& seat);
 
+// Moves into the request what its generation needs of the prompt; `prompt.format` stays.
+void TakePrompt(ChatPrompt& prompt, engine::GenerateRequest& request);
+
 }  // namespace bloomery::serve

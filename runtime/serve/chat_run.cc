@@ -21,8 +21,7 @@ ChatRun ReadChat(const RouteContext& context, rapidjson::Document& body,
   run.names = {RandomId(id_prefix), ModelId(context), static_cast<int64_t>(std::time(nullptr))};
   engine::GenerateRequest& request = run.generation.request;
   request.id = run.names.id;
-  request.prompt = std::move(prompt.ids);
-  request.preserved_tokens = std::move(prompt.preserved_tokens);
+  TakePrompt(prompt, request);
   if (const std::string unknown = UnknownFields(body); !unknown.empty()) {
     LOG(INFO) << "[req " << run.names.id << "] unknown fields ignored: " << unknown;
   }

@@ -639,12 +639,14 @@ constexpr Flag kFlags[] = {
      .help = "Passed to the template; none turns thinking off.",
      .apply = BLOOMERY_SET(s.reasoning_effort = i.text == "default" ? "" : i.text)},
     {.group = "Chat", .names = "--reasoning-budget", .env = "LLAMA_ARG_THINK_BUDGET",
-     .value = kInteger, .metavar = "N", .min = -1, .max = kIntMax, .support = kRefused,
-     .help = "Reasoning budgets are not in this version; -1 is accepted.",
-     .apply = BLOOMERY_ACCEPT_IF(i.integer == -1)},
+     .value = kInteger, .metavar = "N", .fallback = "-1", .min = -1, .max = kIntMax,
+     .help = "Tokens of a span of reasoning where the request gives no number; -1: no limit, 0 "
+             "closes it at once.",
+     .apply = BLOOMERY_SET(s.reasoning_budget = static_cast<int>(i.integer))},
     {.group = "Chat", .names = "--reasoning-budget-message",
      .env = "LLAMA_ARG_THINK_BUDGET_MESSAGE", .value = kText, .metavar = "TEXT",
-     .support = kRefused, .help = "Reasoning budgets are not in this version."},
+     .fallback = "none", .help = "Written before a span's end that the budget forces.",
+     .apply = BLOOMERY_SET(s.reasoning_budget_message = i.text)},
     {.group = "Chat", .names = "--reasoning-preserve", .negative = "--no-reasoning-preserve",
      .env = "LLAMA_ARG_REASONING_PRESERVE", .value = kSwitch, .fallback = "on",
      .help = "Reasoning of a request's earlier messages always goes to the template; "

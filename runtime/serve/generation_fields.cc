@@ -75,12 +75,6 @@ void RefuseUnsupported(const Fields& body) {
   if (body.Find("json_schema") != nullptr) {
     RefuseFeature("json_schema", "JSON schemas are not in this version");
   }
-  for (std::string_view name :
-       {"reasoning_budget_tokens", "thinking_budget_tokens", "reasoning_budget"}) {
-    if (body.Integer(name, -1, kInt32Max).value_or(-1) != -1) {
-      RefuseFeature(name, "reasoning budgets are not in this version; only -1 is accepted");
-    }
-  }
   if (body.Bool("reasoning_control").value_or(false)) {
     RefuseFeature("reasoning_control", "reasoning control is not in this version");
   }
@@ -259,6 +253,46 @@ std::vector<std::string> ReadStop(const Fields& body, const ServeSettings& setti
   return stop.empty() ? settings.stop : stop;
 }
 
+// The native name and the two others that clients use.
+int32_t ReadReasoningTokens(const Fields& body, const ServeSettings& settings) {
+  for (std::string_view name :
+       {"reasoning_budget_tokens", "thinking_budget_tokens", "reasoning_budget"}) {
+    if (const auto n = body.Integer(name, -1)) {
+      return static_cast<int32_t>(std::min(*n, kInt32Max));
+    }
+  }
+  return settings.reasoning_budget;
+}
+
+// Tags are the model's where the request names none. A model that has none thinks without a limit.
+text::ReasoningLimit ReadReasoningLimit(const Fields& body, const ServeSettings& settings,
+                                        const Seat& seat) {
+  const chat::ReasoningMarks& marks = seat.chat_template->marks();
+  text::ReasoningLimit limit;
+  limit.tokens = ReadReasoningTokens(body, settings);
+  limit.open = body.String("reasoning_budget_start_tag").value_or(marks.open);
+  if (const auto tag = body.String("reasoning_budget_end_tag")) limit.closes = {*tag};
+  if (auto tags = body.Strings("reasoning_budget_end_tags")) limit.closes = std::move(*tags);
+  std::erase(limit.closes, "");
+  if (limit.closes.empty() && !marks.close.empty()) limit.closes = {marks.close};
+  std::string message =
+      body.String("reasoning_budget_message").value_or(settings.reasoning_budget_message);
+  if (limit.tokens < 0 || limit.closes.empty()) return {};
+  limit.closes.push_back(limit.open);  // checked with them
+  for (const std::string& tag : limit.closes) {
+    if (tag.size() > limits::kStopStringBytesMax || limit.closes.size() > limits::kStopStringsMax) {
+      RefuseField("reasoning_budget_end_tags", "too many or too long tags");
+    }
+  }
+  limit.closes.pop_back();
+  const text::TextRange plain{0, message.size()};
+  message += limit.closes.front();
+  limit.ending = seat.tokenizer->Tokenise(
+      message,
+      {.parse_special = true, .plain = std::span(&plain, plain.begin == plain.end ? 0U : 1U)});
+  return limit;
+}
+
 int32_t ReadChoices(const Fields& body, int32_t slots) {
   for (std::string_view name : {"n_cmpl", "n"}) {
     if (const auto n = body.Integer(name, 1)) {
@@ -322,6 +356,16 @@ bool IsOnePrompt(const rapidjson::Value& array) {
 
 }  // namespace
 
+void PlaceInReasoning(std::string_view prompt, text::ReasoningLimit& limit) {
+  const size_t last = prompt.find_last_not_of(" \t\r\n");
+  prompt = prompt.substr(0, last == std::string_view::npos ? 0 : last + 1);
+  limit.starts_inside = !limit.open.empty() && prompt.ends_with(limit.open);
+  if (std::ranges::any_of(limit.closes,
+                          [&](const std::string& close) { return prompt.ends_with(close); })) {
+    limit.tokens = -1;
+  }
+}
+
 std::vector<text::TokenId> TokeniseMixed(const rapidjson::Value& value, std::string_view field,
                                          const text::Tokenizer& tokenizer, bool add_special,
                                          bool parse_special) {
@@ -378,6 +422,7 @@ GenerationFields ReadGenerationFields(const Fields& body, const ServeSettings& s
   request.n_predict = ReadPredict(body);
   request.stop = ReadStop(body, settings);
   request.stop.insert(request.stop.end(), seat.chat.stop_texts.begin(), seat.chat.stop_texts.end());
+  request.reasoning = ReadReasoningLimit(body, settings, seat);
   request.choices = ReadChoices(body, seat.engine->limits().slots);
   request.cache_prompt = body.Bool("cache_prompt").value_or(settings.cache_prompt);
   request.id_slot = static_cast<int32_t>(body.Integer("id_slot", -1, kInt32Max).value_or(-1));
@@ -456,6 +501,7 @@ Json GenerationSettings(const engine::GenerateRequest& request, const AnswerOpti
                        {"n_probs", s.n_probs},
                        {"min_keep", s.min_keep},
                        {"post_sampling_probs", s.post_sampling_probs},
+                       {"reasoning_budget_tokens", request.reasoning.tokens},
                        {"grammar", ""},
                        {"samplers", std::move(samplers)},
                        {"timings_per_token", answer.timings_per_token},

@@ -42,6 +42,10 @@ GenerationFields ReadGenerationFields(const Fields& body, const ServeSettings& s
 std::vector<std::vector<text::TokenId>> ReadPrompts(const Fields& body,
                                                     const text::Tokenizer& tokenizer);
 
+// Where the end of a prompt's text stands: inside a span of reasoning, or behind one that the
+// prompt has closed, and then there is no limit.
+void PlaceInReasoning(std::string_view prompt, text::ReasoningLimit& limit);
+
 // A string, or an array mixing strings and ids. `add_special` counts for a leading string only.
 std::vector<text::TokenId> TokeniseMixed(const rapidjson::Value& value, std::string_view field,
                                          const text::Tokenizer& tokenizer, bool add_special,

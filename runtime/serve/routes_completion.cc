@@ -1,5 +1,7 @@
 // /completion, /v1/completions and /infill: prompts of text or ids.
+#include <algorithm>
 #include <ctime>
+#include <span>
 
 #include "runtime/base/log.h"
 #include "runtime/serve/dialect_native.h"
@@ -33,15 +35,27 @@ Completion ReadCompletion(const RouteContext& context, const rapidjson::Document
   return completion;
 }
 
-void AddPrompt(Completion& completion, std::vector<text::TokenId> ids) {
-  completion.requests.push_back(completion.generation.request);
-  completion.requests.back().prompt = std::move(ids);
+// The text at a prompt's end, more than any tag of reasoning takes.
+std::string EndOf(std::span<const text::TokenId> prompt, const text::Tokenizer& tokenizer) {
+  constexpr size_t kTokens = 64;
+  return tokenizer.Detokenise(prompt.last(std::min(prompt.size(), kTokens)),
+                              text::SpecialText::kShown);
+}
+
+void AddPrompt(const RouteContext& context, Completion& completion,
+               std::vector<text::TokenId> ids) {
+  engine::GenerateRequest& request =
+      completion.requests.emplace_back(completion.generation.request);
+  request.prompt = std::move(ids);
+  if (request.reasoning.tokens >= 0) {
+    PlaceInReasoning(EndOf(request.prompt, *context.seat.tokenizer), request.reasoning);
+  }
 }
 
 void AddPrompts(const RouteContext& context, const rapidjson::Document& body,
                 Completion& completion) {
   for (auto& ids : ReadPrompts(Fields(body, "request body"), *context.seat.tokenizer)) {
-    AddPrompt(completion, std::move(ids));
+    AddPrompt(context, completion, std::move(ids));
   }
 }
 
@@ -78,7 +92,7 @@ void HandleInfill(const RouteContext& context) {
                             .context = context.seat.engine->limits().slot_context,
                             .n_predict = completion.generation.request.n_predict,
                             .suffix_first = context.settings.spm_infill};
-  AddPrompt(completion,
+  AddPrompt(context, completion,
             InfillPrompt(Fields(body, "request body"), *context.seat.tokenizer, limits));
   StartNative(context, std::move(completion));
 }

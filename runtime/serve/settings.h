@@ -74,6 +74,8 @@ struct ServeSettings {
   std::string reasoning_format = "auto";
   Thinking thinking = Thinking::kAuto;
   std::string reasoning_effort;
+  int32_t reasoning_budget = -1;  // tokens; -1: no limit
+  std::string reasoning_budget_message;
   bool prefill_assistant = true;
   bool spm_infill = false;  // /infill: the suffix before the prefix
 

@@ -245,7 +245,6 @@ TEST_F(CompletionTest, FeaturesOfOthersAreRefusedByName) {
   Refuses(R"("json_schema":{})", "json_schema", 501);
   Refuses(R"("grammar":"x","json_schema":{})", "grammar");
   Refuses(R"("lora":[{"id":0,"scale":1}])", "lora", 501);
-  Refuses(R"("reasoning_budget_tokens":5)", "reasoning_budget_tokens", 501);
   Refuses(R"("reasoning_control":true)", "reasoning_control", 501);
   Refuses(R"("banned_strings":["a"])", "banned_strings");
   Refuses(R"("tfs_z":0.5)", "tfs_z");
