@@ -12,8 +12,8 @@ namespace {
 // Nothing inline and nothing from elsewhere: text of a model that got past the page's own cleaning
 // could neither run nor call home. Markup reaches the document through DOMPurify's policy alone.
 constexpr std::string_view kContentSecurity =
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types dompurify";
 
 std::string_view Trimmed(std::string_view text) {

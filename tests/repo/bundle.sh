@@ -24,6 +24,7 @@ for package in $(for program in "$out"/bin/*; do ldd "$program"; done | awk '$2 
   case "$package" in libc6) continue ;; esac
   [ -e "/usr/share/doc/$package/copyright" ] && install -m 644 "/usr/share/doc/$package/copyright" "$out/share/doc/bloomery/licenses/$package"
 done
+install -m 644 build/portable/page/notices.txt "$out/share/doc/bloomery/licenses/page-packages.txt"
 for library in "$out"/lib/*.so*; do
   patchelf --set-rpath '$ORIGIN' "$library"
 done

@@ -50,6 +50,7 @@ done
 answer=$(curl -sS --max-time 60 "$url/v1/chat/completions" \
   -d '{"messages": [{"role": "user", "content": "What is the capital of Japan?"}], "temperature": 0}')
 grep -q Tokyo <<<"$answer" || fail "it answered: $answer"
+curl -sS --max-time 60 "$url/" | grep -q 'assets/page-' || fail "it has no page"
 kill "$server"
 wait "$server" || fail "it did not end in order"
 server=

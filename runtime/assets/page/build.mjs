@@ -63,6 +63,7 @@ const script = addHashed('page', '.js', jsType, await bundle('main.jsx', {
 const theme = addHashed('theme', '.js', jsType, await bundle('theme.js', { format: 'iife' }));
 const style = addHashed('page', '.css', 'text/css; charset=utf-8', await bundle('style.css', {}));
 const icon = addHashed('icon', '.svg', 'image/svg+xml', readFileSync(join(source, 'src/icon.svg')));
+writeFileSync(join(work, 'notices.txt'), notices());  // the bundle carries it, too
 add('/assets/notices.txt', 'text/plain; charset=utf-8', notices());
 const html = readFileSync(join(source, 'src/index.html'), 'utf8')
   .replaceAll('{{script}}', script).replaceAll('{{theme}}', theme)

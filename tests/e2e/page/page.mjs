@@ -292,6 +292,28 @@ test('a refusal and a server that goes away are told', async ({ page, url, serve
   await visible(page.locator('.server.offline'), 'the state of the server');
 }, { errors: /400|ERR_CONNECTION|Failed to load/, ends: true });
 
+test('while the model loads the page says so, and is ready by itself', async ({ page, url }) => {
+  let loading = true;
+  await page.route('**/props', (route) => (loading
+    ? route.fulfill({ status: 503, json: { error: { code: 503, message: 'Loading model', type: 'unavailable_error' } } }) : route.continue()));
+  await page.goto(url);
+  await visible(page.getByText('The model is loading; this page looks again on its own.'), 'that it loads');
+  loading = false;
+  await visible(page.locator('.server.ready'), 'that it is ready');
+}, { errors: /503/ });
+
+test('a draft stays where it was written', async ({ page, url }) => {
+  await page.goto(url);
+  await askAndWait(page);
+  await page.fill('#composer', 'half a question');
+  await page.getByRole('link', { name: 'Machine' }).click();
+  await visible(page.getByRole('heading', { name: 'Memory' }), 'the machine view');
+  await page.goBack();
+  checkEqual(await page.inputValue('#composer'), 'half a question', 'the draft');
+  await newChat(page);
+  checkEqual(await page.inputValue('#composer'), '', 'another box');
+});
+
 // ---- what must not happen
 
 const EVIL = [

@@ -62,7 +62,7 @@ TEST_F(PageTest, PolicyAllowsNothingInlineAndNothingFromElsewhere) {
         "base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'"}) {
     EXPECT_THAT(policy, HasSubstr(part));
   }
-  for (const char* part : {"unsafe", "http", "*", "blob:"}) {
+  for (const char* part : {"unsafe", "http", "*", "blob:", "data:"}) {
     EXPECT_THAT(policy, Not(HasSubstr(part)));
   }
   EXPECT_EQ(answer.headers.at("x-content-type-options"), "nosniff");

@@ -2,7 +2,7 @@
 // only this file talks to the server about chats and to the store.
 import { ApiError, getJson, streamChat } from './api.js';
 import {
-  addMessage, asLoaded, branchOf, exportText, importText, joinDelta, newConversation, requestMessages,
+  IMPORT_BYTES_MAX, addMessage, asLoaded, branchOf, exportText, importText, joinDelta, newConversation, requestMessages,
   showVersion, titleFrom, updateMessage,
 } from './conversation.js';
 import { applyTheme, loadKey, loadSettings, requestFields, saveKey, saveSettings } from './settings.js';
@@ -11,6 +11,7 @@ import { openStore } from './store.js';
 const PAINT_MS = 40;       // between two looks at a growing answer
 const SAVE_MS = 1000;      // between two saves of one
 const STATUS_MS = 3000;    // between two looks at a server that is not ready
+const HEALTH_MS = 15_000;  // and at one that is
 const SPEAK_MS = 2500;     // between two pieces of an answer read aloud
 const NOTICE_MS = 8000;
 
@@ -34,6 +35,7 @@ export class App {
   };
 
   #listeners = new Set();
+  drafts = new Map();     // what was written and not sent, by conversation ('' for a new one)
   #open = new Map();      // conversations with an answer on its way
   #stops = new Map();     // id → AbortController
   #store = null;
@@ -72,8 +74,19 @@ export class App {
   async #watch() {
     for (;;) {
       await this.checkServer();
-      while (this.state.server.status === 'ready' || this.state.server.status === 'key') await wait(STATUS_MS);
+      while (this.state.server.status === 'key') await wait(STATUS_MS);
+      while (this.state.server.status === 'ready') await this.#lookAtHealth();
       await wait(STATUS_MS);
+    }
+  }
+
+  async #lookAtHealth() {
+    for (let waited = 0; waited < HEALTH_MS && this.state.server.status === 'ready'; waited += STATUS_MS) await wait(STATUS_MS);
+    if (document.visibilityState !== 'visible' || this.#open.size > 0) return;
+    try {
+      await getJson('health', '');
+    } catch (error) {
+      this.#serverFailed(error);
     }
   }
 
@@ -107,8 +120,8 @@ export class App {
   // ---- where we are
 
   async #route() {
-    const hash = decodeURIComponent(location.hash.slice(1));
-    const id = /^\/c\/(.+)$/.exec(hash)?.[1];
+    const hash = location.hash.slice(1);
+    const id = /^\/c\/(\w+)$/.exec(hash)?.[1];
     if (hash === '/machine') return this.set({ view: 'machine', drawer: false });
     if (!id) return this.set({ view: 'chat', conversation: null, drawer: false });
     if (this.state.conversation?.id === id) return this.set({ view: 'chat', drawer: false });
@@ -202,6 +215,7 @@ export class App {
 
   async importFile(file) {
     try {
+      if (file.size > IMPORT_BYTES_MAX) throw new Error('the file is larger than 64 MiB');
       const conversations = importText(await file.text());
       await this.#store.put(conversations);
       this.#channel?.postMessage('changed');

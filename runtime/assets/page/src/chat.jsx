@@ -62,12 +62,16 @@ function StatusLine({ server }) {
 }
 
 function Composer({ app, busy }) {
-  const [text, setText] = useState('');
+  const place = app.state.conversation?.id ?? '';
+  const [text, show] = useState(app.drafts.get(place) ?? '');
   const area = useRef(null);
-  const { conversation } = app.state;
+  const setText = (value) => {
+    app.drafts.set(place, value);
+    show(value);
+  };
   useEffect(() => {
     if (matchMedia('(hover: hover)').matches) area.current.focus();
-  }, [conversation?.id]);
+  }, []);
   useLayoutEffect(() => {  // as tall as its text, within what the style allows
     const { style } = area.current;
     style.height = 'auto';
@@ -143,7 +147,7 @@ export function Chat() {
         {away && <button type="button" class="button to-end" onClick={toEnd}><Icon name="down" />To the end</button>}
         <div class="column">
           <StatusLine server={server} />
-          <Composer app={app} busy={busy} />
+          <Composer key={conversation?.id ?? ''} app={app} busy={busy} />
         </div>
       </div>
     </section>

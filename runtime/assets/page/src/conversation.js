@@ -4,10 +4,10 @@
 
 export const FORMAT = 'bloomery-conversations';
 export const FORMAT_VERSION = 1;
+export const IMPORT_BYTES_MAX = 64 << 20;
 
 const ROLES = new Set(['user', 'assistant', 'tool']);
 const TITLE_CHARACTERS = 60;
-const IMPORT_BYTES_MAX = 64 << 20;
 
 // Random enough to name things with; crypto.randomUUID is not there without TLS.
 export function newId() {
@@ -192,7 +192,6 @@ function importedConversation(given, number) {
 
 // The conversations of a file that was exported; throws with what is wrong and where.
 export function importText(text) {
-  if (text.length > IMPORT_BYTES_MAX) throw new Error('the file is larger than 64 MiB');
   let file;
   try {
     file = JSON.parse(text);

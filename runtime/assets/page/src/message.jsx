@@ -224,6 +224,7 @@ function AssistantMessage({ message, versions, busy, last, acts }) {
       {message.state === 'waiting' && <Waiting progress={message.progress} />}
       {message.state === 'done' && !message.content && !calls && <p class="quiet">The answer is empty.</p>}
       {!growing && <Ending message={message} last={last} acts={acts} />}
+      {message.state === 'streaming' && <footer class="row"><Facts message={message} /></footer>}
       {!growing && (
         <footer class="row">
           <Versions versions={versions} id={message.id} acts={acts} />
