@@ -9,9 +9,25 @@
 #include "runtime/serve/generation_job.h"
 
 namespace bloomery::serve {
+namespace {
+
+// Found before what one of the fields alone may be refused for.
+void RefuseConflicts(const Fields& body) {
+  const rapidjson::Value* tools = body.Array("tools");
+  if (tools == nullptr || tools->Empty()) return;
+  if (body.Find("grammar") != nullptr) {
+    RefuseField("grammar", "cannot be given together with tools");
+  }
+  if (body.Bool("logprobs").value_or(false) && body.Bool("stream").value_or(false)) {
+    RefuseField("logprobs", "cannot be streamed together with tools");
+  }
+}
+
+}  // namespace
 
 ChatRun ReadChat(const RouteContext& context, rapidjson::Document& body,
                  std::string_view id_prefix) {
+  RefuseConflicts(Fields(body, "request body"));
   ChatRun run;
   run.generation =
       ReadGenerationFields(Fields(body, "request body"), context.settings, context.seat, "");
