@@ -7,5 +7,5 @@ work=$2
 mkdir -p "$work"
 cmp -s "$source_folder/package-lock.json" "$work/installed-lock.json" && exit 0
 cp "$source_folder/package.json" "$source_folder/package-lock.json" "$work/"
-(cd "$work" && npm ci --silent --no-audit --no-fund --ignore-scripts --prefer-offline)
+(cd "$work" && npm ci --loglevel=error --no-audit --no-fund --ignore-scripts --prefer-offline)
 cp "$source_folder/package-lock.json" "$work/installed-lock.json"

@@ -429,6 +429,32 @@ test('the machine view shows what the server says', async ({ page, url }) => {
   }
 }, { args: ['-np', '2'] });
 
+test('tokens a second are the difference of two looks at the counters', async ({ page, url }) => {
+  let looks = 0;
+  const from = Date.now();
+  await page.route('**/props', async (route) => {
+    const props = await (await route.fetch()).json();
+    return route.fulfill({ json: { ...props, endpoint_metrics: true } });
+  });
+  // 1000 tokens a second, whenever it is asked.
+  await page.route('**/metrics', (route) => {
+    looks += 1;
+    return route.fulfill({ contentType: 'text/plain', body: `# TYPE llamacpp:tokens_predicted_total counter
+llamacpp:tokens_predicted_total ${Date.now() - from}
+llamacpp:prompt_tokens_total 300\nllamacpp:prompt_tokens_cached_total 900\nllamacpp:requests_deferred 7\nother{a="b"} 1.5\n` });
+  });
+  await page.goto(`${url}/#/machine`);
+  const value = async (name) => Number(await page.getByRole('region', { name: 'Tokens a second' }).locator(name).first().getAttribute('value'));
+  await page.waitForFunction(() => document.querySelectorAll('.curve polyline').length > 0);
+  const rate = await value('.large data');
+  check(rate > 700 && rate < 1300, `about 1000 tokens a second, not ${rate}`);
+  checkEqual(await page.locator('[data-field="metrics.requests_deferred"]').getAttribute('value'), '7', 'waiting requests');
+  checkEqual(await page.getByRole('region', { name: 'Prompt cache' }).locator('.large').innerText(), '75 %', 'tokens taken over');
+  await page.getByText('All of /metrics').click();
+  await visible(page.getByText('other{a="b"}'), 'every metric');
+  check(looks >= 3, 'it is asked again and again');
+});
+
 test('the machine view says what a server does not offer', async ({ page, url }) => {
   await page.goto(`${url}/#/machine`);
   await visible(page.getByText('This server offers no /slots.').first(), 'that there are no slots to see');
