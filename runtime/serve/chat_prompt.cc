@@ -3,9 +3,11 @@
 #include <array>
 #include <ctime>
 
+#include "runtime/base/log.h"
 #include "runtime/base/utf8.h"
 #include "runtime/serve/fields.h"
 #include "runtime/serve/generation_fields.h"
+#include "runtime/text/chat/tool_grammar.h"
 
 namespace bloomery::serve {
 namespace {
@@ -174,6 +176,40 @@ std::vector<text::TokenId> ControlTokens(const std::vector<std::string>& texts,
   return ids;
 }
 
+// Where a call is wanted, a grammar that gives one; elsewhere one that keeps to the form of calls
+// from where the model begins one.
+std::shared_ptr<const text::Grammar> CompileToolGrammar(const Fields& body, const Seat& seat,
+                                                        const ToolChoice& choice,
+                                                        const ChatPrompt& prompt) {
+  const chat::ChatTemplate& chat_template = *seat.chat_template;
+  const chat::ReasoningMarks& marks = chat_template.marks();
+  chat::ToolGrammarRequest wanted;
+  wanted.syntax = prompt.format.syntax;
+  wanted.tools = body.Array("tools");
+  wanted.function = choice.function;
+  wanted.required = choice.mode == ToolChoice::Mode::kRequired;
+  wanted.parallel =
+      body.Bool("parallel_tool_calls").value_or(chat_template.caps().supports_parallel_tool_calls);
+  wanted.marks = marks;
+  wanted.starts_in_reasoning = prompt.format.starts_in_reasoning;
+  text::ReasoningLimit closed{.tokens = 0, .open = marks.open, .closes = {marks.close}};
+  PlaceInReasoning(prompt.rendered.text, closed);
+  wanted.may_think = !marks.open.empty() && closed.tokens == 0 &&
+                     chat_template.tools_source().find(marks.open) != std::string::npos;
+  chat::ToolGrammar grammar = chat::MakeToolGrammar(wanted);
+  grammar.options.preserved_tokens = prompt.preserved_tokens;
+  for (const text::TokenId id : ControlTokens({marks.open, marks.close}, *seat.tokenizer)) {
+    grammar.options.preserved_tokens.push_back(id);
+  }
+  try {
+    return seat.grammars->FromGbnf(grammar.source, grammar.options);
+  } catch (const Error& error) {
+    if (wanted.required) throw;
+    LOG(WARNING) << "tool calls are not constrained: " << error.what();
+    return nullptr;
+  }
+}
+
 void ReadFormat(const rapidjson::Document& body, const ServeSettings& settings, const Seat& seat,
                 const ToolChoice& choice, ChatPrompt& prompt) {
   const Fields fields(body, "request body");
@@ -193,12 +229,10 @@ void ReadFormat(const rapidjson::Document& body, const ServeSettings& settings, 
                   "neither the model's plugin nor its template says how it calls tools; "
                   "tool_choice none is accepted");
   }
-  if (choice.mode == ToolChoice::Mode::kRequired) {
-    RefuseFeature("tool_choice", "required calls need a grammar; auto is accepted");
-  }
   prompt.format.syntax = syntax;
   prompt.format.tools = std::move(tools);
   prompt.preserved_tokens = ControlTokens(chat::ToolMarkup(syntax), *seat.tokenizer);
+  prompt.grammar = CompileToolGrammar(fields, seat, choice, prompt);
 }
 
 }  // namespace
@@ -240,6 +274,7 @@ ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settin
 void TakePrompt(ChatPrompt& prompt, engine::GenerateRequest& request) {
   request.prompt = std::move(prompt.ids);
   request.preserved_tokens = std::move(prompt.preserved_tokens);
+  if (prompt.grammar) request.grammar = std::move(prompt.grammar);
   PlaceInReasoning(prompt.rendered.text, request.reasoning);
   // Text of the request at the end opens no span.
   request.reasoning.starts_inside = prompt.rendered.starts_in_reasoning;

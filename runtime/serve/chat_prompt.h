@@ -3,6 +3,7 @@
 // control tokens.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "runtime/base/json.h"
@@ -16,8 +17,9 @@ namespace bloomery::serve {
 struct ChatPrompt {
   chat::RenderedPrompt rendered;
   std::vector<text::TokenId> ids;
-  chat::OutputFormat format;                    // how the answers are to be read
-  std::vector<text::TokenId> preserved_tokens;  // control tokens that calls are written with
+  chat::OutputFormat format;                     // how the answers are to be read
+  std::vector<text::TokenId> preserved_tokens;   // control tokens that calls are written with
+  std::shared_ptr<const text::Grammar> grammar;  // of tool calls; null: none
 };
 
 // The server's own defaults for chats as a request would be read with them. Error(kUsage) naming

@@ -359,7 +359,8 @@ std::string SchemaConverter::ObjectBody(const std::vector<Property>& properties,
   more.back() = others.empty() ? "" : "(" + comma + others + ")*";
   for (size_t i = properties.size(); i-- > 1;) {
     std::string body = comma + properties[i].rule + " " + more[i + 1];
-    if (!properties[i].required) body += " | " + more[i + 1];
+    // First, for a rule does not end with an empty alternative: the next line would be read as it.
+    if (!properties[i].required) body = more[i + 1] + " | " + body;
     more[i] = rules_.Add(GbnfWriter::State::Fit(name + "-more"), std::move(body));
   }
   // Nothing stands before: up to the first required one any may be the first.

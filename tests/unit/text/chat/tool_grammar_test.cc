@@ -1,0 +1,278 @@
+// Grammars of tool calls against the parser that reads such calls: what a grammar takes, the parser
+// must read as calls, and what is no call of the tools the grammar must refuse.
+#include "runtime/text/chat/tool_grammar.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "runtime/base/error.h"
+#include "runtime/text/tokenizer.h"
+#include "tests/unit/text/chat/turns.h"
+#include "tests/unit/text/small_vocabulary.h"
+
+namespace bloomery::chat {
+namespace {
+
+constexpr auto kHermes = ToolSyntax::kHermes;
+constexpr auto kQwen = ToolSyntax::kQwenXml;
+constexpr auto kGlm = ToolSyntax::kGlmXml;
+constexpr auto kDsml = ToolSyntax::kDsml;
+
+#define D(tag) "<｜DSML｜" tag
+#define E(tag) "</｜DSML｜" tag ">"
+
+constexpr const char* kTools = R"([
+  {"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{
+    "city":{"type":"string"},"days":{"type":"integer"},"unit":{"enum":["c","f"]}},
+    "required":["city"]}}},
+  {"type":"function","function":{"name":"ma\"p","parameters":{"type":"object","properties":{}}}},
+  {"type":"function","function":{"name":"point","parameters":{"type":"object","properties":{
+    "at":{"$ref":"#/$defs/P"}},"required":["at"],
+    "$defs":{"P":{"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":2}}}}},
+  {"type":"function","function":{"name":"free","parameters":{}}}])";
+
+class ToolGrammarTest : public testing::Test {
+ protected:
+  ToolGrammarRequest Request(ToolSyntax syntax) const {
+    ToolGrammarRequest request;
+    request.syntax = syntax;
+    request.tools = &tools_;
+    request.required = true;
+    request.marks = {"<think>", "</think>"};
+    return request;
+  }
+
+  // Whether the grammar takes all of the text and may end there.
+  bool Takes(const ToolGrammarRequest& request, const std::string& text) {
+    const ToolGrammar grammar = MakeToolGrammar(request);
+    text::GrammarState state(compiler_.FromGbnf(grammar.source, grammar.options));
+    return state.AcceptText(text) && state.complete();
+  }
+
+  rapidjson::Document tools_ = ParseJson(kTools, "tools");
+  text::Tokenizer tokenizer_{text::SmallVocabulary()};
+  text::GrammarCompiler compiler_{tokenizer_};
+};
+
+struct Case {
+  ToolSyntax syntax;
+  const char* text;
+  bool taken;
+};
+
+const Case kCases[] = {
+    {kHermes,
+     "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}\n</tool_call>",
+     true},
+    {kHermes,
+     "<tool_call>{\"name\":\"weather\",\"arguments\":{\"city\":\"Ulm\",\"days\":3}}</tool_call>",
+     true},
+    {kHermes,
+     "<tool_call>\n{\"name\": \"ma\\\"p\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n"
+     "{\"name\": \"point\", \"arguments\": {\"at\": [1, 2]}}\n</tool_call>",
+     true},
+    {kHermes, "<tool_call>\n{\"name\": \"free\", \"arguments\": {\"x\": [null]}}\n</tool_call>",
+     true},
+    {kHermes, "<tool_call>\n{\"name\": \"weather\", \"arguments\": {}}\n</tool_call>", false},
+    {kHermes, "<tool_call>\n{\"name\": \"bake\", \"arguments\": {}}\n</tool_call>", false},
+    {kHermes, "<tool_call>\n{\"name\": \"point\", \"arguments\": {\"at\": [1]}}\n</tool_call>",
+     false},
+    {kHermes, "Let me see.", false},
+    {kHermes, "", false},
+    {kQwen,
+     "<tool_call>\n<function=weather>\n<parameter=city>\nNew\n</p>York\n</parameter>\n"
+     "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
+     true},
+    {kQwen,
+     "<tool_call>\n<function=weather>\n<parameter=unit>\nc\n</parameter>\n<parameter=city>\nUlm\n"
+     "</parameter>\n</function>\n</tool_call>",
+     true},
+    {kQwen, "<tool_call>\n<function=ma\"p>\n</function>\n</tool_call>", true},
+    {kQwen,
+     "<tool_call>\n<function=point>\n<parameter=at>\n[1, "
+     "2]\n</parameter>\n</function>\n</tool_call>",
+     true},
+    {kQwen,
+     "<tool_call>\n<function=free>\n<parameter=x>\nany\n</parameter>\n</function>\n</tool_call>",
+     true},
+    {kQwen,
+     "<tool_call>\n<function=weather>\n<parameter=days>\n3\n</parameter>\n</function>\n</"
+     "tool_call>",
+     false},
+    {kQwen,
+     "<tool_call>\n<function=weather>\n<parameter=city>\na\n</parameter>\n<parameter=city>\nb\n"
+     "</parameter>\n</function>\n</tool_call>",
+     false},
+    {kQwen,
+     "<tool_call>\n<function=weather>\n<parameter=city>\na\n</parameter>\n<parameter=unit>\nk\n"
+     "</parameter>\n</function>\n</tool_call>",
+     false},
+    {kGlm, "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n</tool_call>",
+     true},
+    {kGlm, "<tool_call>weather<arg_key>city</arg_key><arg_value>Ulm</arg_value></tool_call>", true},
+    {kGlm, "<tool_call>weather<arg_key>days</arg_key><arg_value>x</arg_value></tool_call>", false},
+    {kDsml,
+     D("tool_calls>") "\n" D("invoke name=\"weather\">") "\n" D("parameter name=\"city\" "
+                                                                "string=\"true\">") "5" E("paramete"
+                                                                                          "r") "\n" D("parameter name=\"days\" string=\"false\">") "5" E(
+         "parameter") "\n" E("invoke") "\n" D("invoke name=\"ma\"p\">") "\n" E("invoke") "\n" E("to"
+                                                                                                "ol"
+                                                                                                "_c"
+                                                                                                "al"
+                                                                                                "l"
+                                                                                                "s"),
+     true},
+    {kDsml,
+     D("tool_calls>") "\n" D("invoke name=\"weather\">") "\n" D("parameter name=\"city\" "
+                                                                "string=\"false\">") "5" E(
+         "parameter") "\n" E("invoke") "\n" E("tool_calls"),
+     false},
+};
+
+TEST_F(ToolGrammarTest, TakesCallsOfTheToolsAndNothingElse) {
+  for (const Case& c : kCases) {
+    EXPECT_EQ(Takes(Request(c.syntax), c.text), c.taken) << c.text;
+    if (!c.taken) continue;
+    OutputFormat format;
+    format.syntax = c.syntax;
+    format.tools = std::make_shared<const ToolSet>(tools_);
+    const auto read = test::ReadInPieces(format, c.text, 3);
+    EXPECT_EQ(read.turn.content, "") << c.text;
+    ASSERT_FALSE(read.turn.calls.empty()) << c.text;
+    for (const auto& call : read.turn.calls) EXPECT_TRUE(call.complete) << c.text;
+  }
+}
+
+TEST_F(ToolGrammarTest, WithoutParallelCallsThereIsOne) {
+  const std::string call = "<tool_call>\n{\"name\": \"free\", \"arguments\": {}}\n</tool_call>";
+  ToolGrammarRequest request = Request(kHermes);
+  EXPECT_TRUE(Takes(request, call + "\n" + call));
+  request.parallel = false;
+  EXPECT_TRUE(Takes(request, call));
+  EXPECT_FALSE(Takes(request, call + "\n" + call));
+}
+
+TEST_F(ToolGrammarTest, ANamedFunctionIsTheOnlyOne) {
+  ToolGrammarRequest request = Request(kHermes);
+  request.function = "free";
+  EXPECT_TRUE(Takes(request, "<tool_call>{\"name\":\"free\",\"arguments\":{}}</tool_call>"));
+  EXPECT_FALSE(Takes(request, "<tool_call>{\"name\":\"ma\\\"p\",\"arguments\":{}}</tool_call>"));
+}
+
+TEST_F(ToolGrammarTest, ThinkingMayComeFirst) {
+  const std::string call = "<tool_call>{\"name\":\"free\",\"arguments\":{}}</tool_call>";
+  ToolGrammarRequest request = Request(kHermes);
+  EXPECT_FALSE(Takes(request, "<think>\nhm\n</think>\n\n" + call));
+  request.may_think = true;
+  EXPECT_TRUE(Takes(request, "<think>\nhm <tool_call>\n</think>\n\n" + call));
+  EXPECT_TRUE(Takes(request, call));
+  EXPECT_FALSE(Takes(request, "<think>\nhm\n</think>\n\n"));
+  request.starts_in_reasoning = true;
+  EXPECT_TRUE(Takes(request, "hm\n</think>\n\n" + call));
+}
+
+TEST_F(ToolGrammarTest, ALazyOneIsFreeUntilACallBegins) {
+  ToolGrammarRequest request = Request(kHermes);
+  request.required = false;
+  const ToolGrammar grammar = MakeToolGrammar(request);
+  text::GrammarState state(compiler_.FromGbnf(grammar.source, grammar.options));
+  EXPECT_TRUE(state.complete());
+  EXPECT_TRUE(state.AcceptText("Any words, {\"x\"} too. "));
+  EXPECT_FALSE(state.constrains());
+  EXPECT_TRUE(state.AcceptText("<tool_call>"));
+  EXPECT_TRUE(state.constrains());
+  EXPECT_FALSE(state.AcceptText("weather"));
+  EXPECT_TRUE(state.AcceptText("\n{\"name\": \"free\", \"arguments\": {}}\n</tool_call>"));
+  EXPECT_TRUE(state.complete());
+}
+
+TEST_F(ToolGrammarTest, ALazyOneOfQwenBeginsAtTheFunctionToo) {
+  ToolGrammarRequest request = Request(kQwen);
+  request.required = false;
+  const ToolGrammar grammar = MakeToolGrammar(request);
+  text::GrammarState state(compiler_.FromGbnf(grammar.source, grammar.options));
+  EXPECT_TRUE(state.AcceptText("So <function=weather>"));
+  EXPECT_TRUE(state.constrains());
+  EXPECT_FALSE(state.AcceptText("\n</function>"));
+}
+
+TEST_F(ToolGrammarTest, ManyParametersKeepTheRequiredOnes) {
+  std::string properties;
+  for (char c = 'a'; c <= 'l'; ++c) {
+    properties +=
+        std::string(properties.empty() ? "" : ",") + "\"p" + c + "\":{\"type\":\"integer\"}";
+  }
+  tools_ = ParseJson(R"([{"function":{"name":"f","parameters":{"type":"object","properties":{)" +
+                         properties + R"(},"required":["pb","pk"]}}}])",
+                     "tools");
+  const auto call = [](const std::string& names) {
+    std::string text = "<tool_call>f\n";
+    for (const char c : names) {
+      text += std::string("<arg_key>p") + c + "</arg_key>\n<arg_value>1</arg_value>\n";
+    }
+    return text + "</tool_call>";
+  };
+  EXPECT_TRUE(Takes(Request(kGlm), call("bk")));
+  EXPECT_TRUE(Takes(Request(kGlm), call("bkla")));
+  EXPECT_FALSE(Takes(Request(kGlm), call("b")));
+  EXPECT_FALSE(Takes(Request(kGlm), call("abk")));
+}
+
+TEST_F(ToolGrammarTest, ParametersThatAreNoObjectAreRefusedNamingTheTool) {
+  for (const char* schema :
+       {"[]", "{\"type\":\"string\"}", "{\"properties\":{\"a\":{\"type\":1}}}"}) {
+    tools_ = ParseJson(
+        std::string("[{\"function\":{\"name\":\"f\",\"parameters\":") + schema + "}}]", "tools");
+    for (const ToolSyntax syntax : {kHermes, kQwen, kGlm, kDsml}) {
+      try {
+        MakeToolGrammar(Request(syntax));
+        ADD_FAILURE() << schema;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::kBadRequest);
+        EXPECT_NE(std::string(error.what()).find("tools[0]"), std::string::npos) << error.what();
+      }
+    }
+  }
+}
+
+// Whatever way the grammar is walked, the parser reads what it made as whole calls of the tools.
+TEST_F(ToolGrammarTest, RandomOutputOfTheGrammarIsReadAsCalls) {
+  std::mt19937 random(3);
+  for (const ToolSyntax syntax : {kHermes, kQwen, kGlm, kDsml}) {
+    const ToolGrammar grammar = MakeToolGrammar(Request(syntax));
+    const auto compiled = compiler_.FromGbnf(grammar.source, grammar.options);
+    OutputFormat format;
+    format.syntax = syntax;
+    format.tools = std::make_shared<const ToolSet>(tools_);
+    int whole = 0;
+    for (int round = 0; round < 30; ++round) {
+      text::GrammarState state(compiled);
+      std::string text;
+      while (text.size() < 3000 && !state.complete()) {
+        std::vector<text::TokenId> choices;
+        for (text::TokenId id = 0; id < 256; ++id) {
+          if (state.Allows(id)) choices.push_back(id);
+        }
+        ASSERT_FALSE(choices.empty()) << text;
+        // Closing marks, which random text would hardly ever find.
+        text::TokenId next = choices[random() % choices.size()];
+        for (const char c : {'<', '/', '"', '}', 'm', ']'}) {
+          if (random() % 3 == 0 && state.Allows(c)) next = c;
+        }
+        ASSERT_TRUE(state.Accept(next));
+        text += static_cast<char>(next);
+      }
+      if (!state.complete()) continue;
+      ++whole;
+      const auto read = test::ReadInPieces(format, text, 7);
+      EXPECT_TRUE(read.has_calls) << text;
+      EXPECT_EQ(read.turn.content, "") << text;
+      for (const auto& call : read.turn.calls) EXPECT_TRUE(call.complete) << text;
+    }
+    EXPECT_GT(whole, 0) << ToolSyntaxName(syntax);
+  }
+}
+
+}  // namespace
+}  // namespace bloomery::chat
