@@ -127,11 +127,16 @@ test('conversations outlive a reload, are renamed, deleted, and brought back', a
   await visible(lastAnswer(page).getByText('Tokyo'), 'the other conversation after a reload');
 
   await page.getByRole('button', { name: question }).click();
+  await page.getByLabel('Title').fill('Dropped');
+  await page.keyboard.press('Escape');
+  checkEqual(await page.locator('h1').innerText(), question, 'Escape leaves the title as it was');
+  await page.getByRole('button', { name: question }).click();
   await page.getByLabel('Title').fill('Capitals');
   await page.keyboard.press('Enter');
   await visible(list.filter({ hasText: 'Capitals' }), 'the new title in the list');
   await page.reload();
   await visible(list.filter({ hasText: 'Capitals' }), 'the new title after a reload');
+  checkEqual(await list.filter({ hasText: 'Dropped' }).count(), 0, 'and no other');
 
   await page.getByRole('button', { name: 'Delete this conversation' }).click();
   await list.filter({ hasText: 'Capitals' }).waitFor({ state: 'detached' });

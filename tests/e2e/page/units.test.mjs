@@ -7,7 +7,7 @@ import {
   addMessage, asLoaded, branchOf, exportText, importText, joinDelta, newConversation, requestMessages, showVersion, titleFrom,
   updateMessage, versionsOf,
 } from '../../../runtime/assets/page/src/conversation.js';
-import { DEFAULTS, requestFields } from '../../../runtime/assets/page/src/settings.js';
+import { DEFAULTS, checked, requestFields } from '../../../runtime/assets/page/src/settings.js';
 import { SseReader } from '../../../runtime/assets/page/src/sse.js';
 
 const say = (conversation, role, content, at, parent = conversation.leaf, more = {}) =>
@@ -130,6 +130,11 @@ test('empty settings send nothing, and wrong ones say which', () => {
   assert.deepEqual(requestFields({ ...DEFAULTS, tools: '[{"type": "function"}]' }), { tools: [{ type: 'function' }], tool_choice: 'auto' });
   assert.throws(() => requestFields({ ...DEFAULTS, tools: '{}' }), /Tools/);
   assert.throws(() => requestFields({ ...DEFAULTS, extra: '[' }), /More fields: not JSON/);
+});
+
+test('stored settings of another kind are left out', () => {
+  assert.deepEqual(checked({ sampling: null, theme: 5, system: 'x', unknown: 1, rememberKey: 'yes' }), { ...DEFAULTS, system: 'x' });
+  for (const none of [null, 'x', 5, []]) assert.deepEqual(checked(none), DEFAULTS);
 });
 
 test('metrics are read by name', () => {

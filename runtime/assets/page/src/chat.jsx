@@ -128,7 +128,6 @@ export function Chat() {
     <section class="chat" aria-label="Chat">
       <div class="scroller" ref={scroller} onScroll={onScroll}>
         <div class="column" role="log" aria-live="off" aria-label="Messages">
-          {server.status === 'key' && <KeyCard app={app} />}
           {!kept && <p class="status" role="status">This browser keeps nothing for this page: conversations end with it.</p>}
           {branch.length === 0 && server.status !== 'key' && <Welcome app={app} />}
           {branch.map((message, i) => (
@@ -141,6 +140,7 @@ export function Chat() {
               acts={app}
             />
           ))}
+          {server.status === 'key' && <KeyCard app={app} />}
         </div>
       </div>
       <div class="foot">

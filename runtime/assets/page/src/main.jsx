@@ -1,6 +1,6 @@
 // The page: the list of conversations beside the chat or the machine view, and the dialogs.
 import { render } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 
 import { App } from './app.js';
 import { Chat } from './chat.jsx';
@@ -59,14 +59,17 @@ function Sidebar({ app }) {
 
 function Title({ app, conversation }) {
   const [editing, setEditing] = useState(false);
+  const dropped = useRef(false);  // by Escape: leaving the box must not save it then
   useEffect(() => setEditing(false), [conversation.id]);
   if (!editing) {
     return (
-      <h1><button type="button" class="title" title="Rename" onClick={() => setEditing(true)}>{conversation.title || 'Untitled'}</button></h1>
+      <h1><button type="button" class="title" title="Rename" onClick={() => { dropped.current = false; setEditing(true); }}>{conversation.title || 'Untitled'}</button></h1>
     );
   }
   const save = (event) => {
     event.preventDefault();
+    if (dropped.current) return;
+    dropped.current = true;
     app.rename(new FormData(event.currentTarget).get('title'));
     setEditing(false);
   };
@@ -75,7 +78,7 @@ function Title({ app, conversation }) {
       <input
         name="title" aria-label="Title" defaultValue={conversation.title} ref={(e) => e?.focus()} maxLength={200}
         onBlur={(e) => e.currentTarget.form?.requestSubmit()}
-        onKeyDown={(e) => { if (e.key === 'Escape') { e.stopPropagation(); setEditing(false); } }}
+        onKeyDown={(e) => { if (e.key === 'Escape') { e.stopPropagation(); dropped.current = true; setEditing(false); } }}
       />
     </form>
   );

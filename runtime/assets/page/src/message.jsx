@@ -1,5 +1,5 @@
 // One message: what was said, how it came about, and what can be done with it.
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 
 import { copyText } from './app.js';
 import { highlighted } from './highlight.js';
@@ -22,7 +22,8 @@ export function CopyButton({ text, label = 'Copy' }) {
 // Nodes that were made safe, in an element of their own.
 function Safe({ html, as: Tag = 'div', ...rest }) {
   const place = useRef(null);
-  useEffect(() => { place.current.replaceChildren(safeNodes(html)); }, [html]);
+  // Before the page scrolls to the end of what it shows.
+  useLayoutEffect(() => { place.current.replaceChildren(safeNodes(html)); }, [html]);
   return <Tag ref={place} {...rest} />;
 }
 

@@ -28,10 +28,15 @@ export const DEFAULTS = {
   rememberKey: false,
 };
 
+// Of what was stored, by this version or another one, that which has the kind it should have.
+export function checked(stored) {
+  const fits = ([name, value]) => value !== null && typeof value === typeof DEFAULTS[name];
+  return { ...DEFAULTS, ...Object.fromEntries(Object.entries(stored ?? {}).filter(fits)) };
+}
+
 export function loadSettings() {
   try {
-    const stored = JSON.parse(localStorage.getItem(NAME) ?? '{}');
-    return { ...DEFAULTS, ...(typeof stored === 'object' ? stored : {}) };
+    return checked(JSON.parse(localStorage.getItem(NAME) ?? '{}'));
   } catch {
     return { ...DEFAULTS };
   }
