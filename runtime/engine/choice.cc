@@ -63,6 +63,7 @@ Choice::Choice(const text::Tokenizer& tokenizer, Setup setup,
       indent_(request_->n_indent),
       reasoning_(request_->reasoning) {
   sampler_.AcceptPrompt(request_->prompt);
+  if (request_->grammar) grammar_.emplace(request_->grammar);
 }
 
 void Choice::Start(int32_t id_slot, const PromptStats& prompt) {
@@ -75,13 +76,22 @@ void Choice::Start(int32_t id_slot, const PromptStats& prompt) {
 void Choice::Step(std::span<const float> logits, Clock::TimePoint now) {
   assert(id_slot_ >= 0 && !ended());
   const auto forced = reasoning_.Forced();
-  Take(forced ? Certain(*forced) : sampler_.Sample(logits), now);
+  Take(forced ? Certain(*forced) : sampler_.Sample(logits, grammar()), now);
 }
 
-void Choice::StepBest(std::span<const text::Candidate> best, Clock::TimePoint now) {
+bool Choice::StepBest(std::span<const text::Candidate> best, Clock::TimePoint now) {
   assert(id_slot_ >= 0 && !ended());
   const auto forced = reasoning_.Forced();
-  Take(forced ? Certain(*forced) : sampler_.SampleBest(best), now);
+  const text::Sampled sampled =
+      forced ? Certain(*forced) : sampler_.SampleBest(best, grammar());
+  if (sampled.token == text::kNoToken) return false;
+  Take(sampled, now);
+  return true;
+}
+
+void Choice::StepAllowed(std::span<const float> logits, Clock::TimePoint now) {
+  assert(id_slot_ >= 0 && !ended() && grammar_);
+  Take(sampler_.SampleAllowed(logits, *grammar_), now);
 }
 
 // A token that no draw decided, as certain as it can be.
@@ -92,6 +102,12 @@ text::Sampled Choice::Certain(text::TokenId token) const {
 void Choice::Take(const text::Sampled& sampled, Clock::TimePoint now) {
   AddToken(sampled);
   sampler_.Accept(sampled.token);
+  // What closes a span of thinking may be no part of a grammar that knows nothing of thinking: it
+  // then goes on behind it.
+  const bool forced = reasoning_.Forced() == sampled.token;
+  if (grammar_ && !grammar_->Accept(sampled.token) && !forced) {
+    throw Error(ErrorKind::kInternal, "a token was drawn that the grammar does not allow");
+  }
   reasoning_.Accept(tokenizer_->Piece(sampled.token, text::SpecialText::kShown));
   last_token_at_ = now;
   if (predicted_ == 1) first_token_at_ = now;

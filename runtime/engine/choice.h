@@ -63,7 +63,9 @@ class Choice {
   void Step(std::span<const float> logits, Clock::TimePoint now);
   // How many of a row's best logits StepBest needs; 0: it needs Step.
   size_t best_needed() const { return sampler_.best_needed(); }
-  void StepBest(std::span<const text::Candidate> best, Clock::TimePoint now);
+  // False, and nothing has happened, where the grammar allows too few of them: then StepAllowed.
+  bool StepBest(std::span<const text::Candidate> best, Clock::TimePoint now);
+  void StepAllowed(std::span<const float> logits, Clock::TimePoint now);
 
   bool ended() const { return stop_type_ != StopType::kNone; }
   text::TokenId last_token() const { return last_token_; }
@@ -81,6 +83,7 @@ class Choice {
  private:
   std::string_view Piece(text::TokenId token) const;
   text::Sampled Certain(text::TokenId token) const;
+  text::GrammarState* grammar() { return grammar_ ? &*grammar_ : nullptr; }
   void Take(const text::Sampled& sampled, Clock::TimePoint now);
   void AddToken(const text::Sampled& sampled);
   void Release(std::string_view text);
@@ -96,6 +99,7 @@ class Choice {
   PromptStats prompt_;
 
   text::Sampler sampler_;
+  std::optional<text::GrammarState> grammar_;
   text::Detokenizer detokenizer_;
   text::StopMatcher stops_;
   IndentGuard indent_;

@@ -418,7 +418,7 @@ void Engine::Loop::Draw(Choice& choice, int32_t logits, Clock::TimePoint now) {
     if (best.size() >= needed) {
       best_.clear();
       for (const exec::BestLogit& each : best) best_.push_back({each.logit, each.token});
-      choice.StepBest(best_, now);
+      if (!choice.StepBest(best_, now)) choice.StepAllowed(runner_.Logits(logits), now);
       return;
     }
   }

@@ -1,6 +1,7 @@
 #include "runtime/text/candidates.h"
 
 #include <array>
+#include <bit>
 #include <cassert>
 #include <cmath>
 
@@ -118,6 +119,25 @@ void Candidates::KeepAbove(double floor) {
   }
   std::erase_if(list_, [floor](const Candidate& c) { return !(c.logit >= floor); });
   sorted_ = std::min(sorted_, list_.size());
+}
+
+void Candidates::KeepAllowed(const TokenMask& mask) {
+  assert(dense_);
+  list_.clear();
+  const auto keep = [this](size_t id) {
+    if (id < row_.size() && row_[id] > kNothing) {
+      list_.push_back({row_[id], static_cast<TokenId>(id)});
+    }
+  };
+  for (const TokenId token : mask.few) keep(static_cast<size_t>(token));
+  for (size_t word = 0; word < mask.bits.size(); ++word) {
+    for (uint64_t bits = mask.bits[word]; bits != 0; bits &= bits - 1) {
+      keep(64 * word + static_cast<size_t>(std::countr_zero(bits)));
+    }
+  }
+  dense_ = false;
+  sorted_ = 0;
+  by_id_ = true;
 }
 
 void Candidates::LoadBest(std::span<const Candidate> best) {

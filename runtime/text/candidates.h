@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/text/grammar/grammar.h"
 #include "runtime/text/vocabulary.h"
 
 namespace bloomery::text {
@@ -87,6 +88,9 @@ class Candidates {
   void Divide(double divisor);
 
   void MakeList() { KeepAbove(-std::numeric_limits<double>::infinity()); }
+
+  // Keeps the tokens of a mask; dense only.
+  void KeepAllowed(const TokenMask& mask);
 
   // Keeps the logits at or above a floor, in their order.
   void KeepAbove(double floor);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/limits.h"
 #include "runtime/text/sampling.h"
 
 namespace bloomery::text {
@@ -31,8 +32,10 @@ float ToLogit(double value) {
 }
 
 [[noreturn]] void ThrowNothingLeft() {
-  throw Error(ErrorKind::kBadRequest,
-              "no token can be drawn: logit_bias and the penalties took every token out of play");
+  throw Error(
+      ErrorKind::kBadRequest,
+      "no token can be drawn: the grammar, logit_bias and the penalties together took every "
+      "token out of play");
 }
 
 void CheckBest(const Candidate& best) {
@@ -75,6 +78,11 @@ Sampler::Sampler(SamplingParams params, Shape shape, std::shared_ptr<const DryBr
   typicality_.reserve(shape.vocabulary_size);
   places_.reserve(shape.vocabulary_size);
   const size_t probs = std::min(static_cast<size_t>(params_.n_probs), shape.vocabulary_size);
+  allowed_.reserve(best_needed_ > 0 ? limits::kBestLogits : 0);
+  if (Listed(SamplerStage::kAdaptiveP)) adapted_.reserve(shape.vocabulary_size);
+  // As if tokens of just the target had been drawn for ever.
+  adaptive_weight_ = 1.0 / (1.0 - params_.adaptive_decay);
+  adaptive_sum_ = params_.adaptive_target * adaptive_weight_;
   best_.reserve(params_.post_sampling_probs ? shape.vocabulary_size : 2 * probs);
   top_.reserve(probs);
 }
@@ -112,6 +120,11 @@ bool Sampler::DryOn() const {
 }
 
 void Sampler::Accept(TokenId token) {
+  if (adaptive_drawn_.token == token && token != kNoToken) {
+    adaptive_sum_ = adaptive_drawn_.logit + params_.adaptive_decay * adaptive_sum_;
+    adaptive_weight_ = 1.0 + params_.adaptive_decay * adaptive_weight_;
+  }
+  adaptive_drawn_.token = kNoToken;
   if (history_max_ == 0) return;
   if (history_.size() < history_max_) {
     history_.push_back(token);
@@ -135,15 +148,36 @@ void Sampler::LoadWindow(int64_t tokens) {
   }
 }
 
-Sampled Sampler::Sample(std::span<const float> logits) {
+Sampled Sampler::Sample(std::span<const float> logits, GrammarState* grammar) {
   if (logits.size() != shape_.vocabulary_size) {
     throw Error(ErrorKind::kInternal, "a row of " + std::to_string(logits.size()) +
                                           " logits for a vocabulary of " +
                                           std::to_string(shape_.vocabulary_size));
   }
   CheckRow(logits);
+  const double mu = mirostat_mu_;
+  const Sampled sampled = Try(logits, nullptr);
+  if (grammar == nullptr || grammar->Allows(sampled.token)) return sampled;
+  mirostat_mu_ = mu;
+  return SampleAllowed(logits, *grammar);
+}
+
+Sampled Sampler::SampleAllowed(std::span<const float> logits, GrammarState& grammar) {
+  // A lazy grammar that has not begun refuses tokens one by one, as they are drawn.
+  constexpr int kRefusalsMax = 64;
+  for (int refusals = 0; refusals < kRefusalsMax; ++refusals) {
+    const double mu = mirostat_mu_;
+    const Sampled sampled = Try(logits, &grammar.Mask());
+    if (grammar.Allows(sampled.token)) return sampled;
+    mirostat_mu_ = mu;
+  }
+  ThrowNothingLeft();
+}
+
+Sampled Sampler::Try(std::span<const float> logits, const TokenMask* mask) {
   candidates_.Load(logits);
   ApplyBias();
+  if (mask != nullptr) candidates_.KeepAllowed(*mask);
   Sampled sampled;
   size_t chosen = 0;
   if (greedy_) {
@@ -167,13 +201,26 @@ size_t Sampler::ChainThenDraw(Sampled& sampled) {
   return chosen;
 }
 
-Sampled Sampler::SampleBest(std::span<const Candidate> best) {
+Sampled Sampler::SampleBest(std::span<const Candidate> best, GrammarState* grammar) {
   assert(best_needed_ > 0);
   // The best of the row is here: what CheckRow looks for in whole rows shows in it.
   if (best.empty() || !(best.front().logit > -std::numeric_limits<float>::infinity())) {
     throw Error(ErrorKind::kInternal, "the model gave a row without a finite logit");
   }
   CheckBest(best.front());
+  Sampled sampled = TryBest(best);
+  if (grammar == nullptr || grammar->Allows(sampled.token)) return sampled;
+  allowed_.clear();
+  for (size_t i = 0; grammar->constrains() && i < best.size(); ++i) {
+    if (allowed_.size() + (best.size() - i) < best_needed_) break;
+    if (grammar->Allows(best[i].token)) allowed_.push_back(best[i]);
+    if (allowed_.size() == best_needed_) return TryBest(allowed_);
+  }
+  sampled.token = kNoToken;
+  return sampled;
+}
+
+Sampled Sampler::TryBest(std::span<const Candidate> best) {
   Sampled sampled;
   if (greedy_) {
     sampled.token = best.front().token;
@@ -210,9 +257,16 @@ TokenId Sampler::Greedy() {
       if (Listed(stage)) RunStage(stage);
     }
   }
-  const TokenId best = ArgMax(candidates_.row());
-  if (best < 0) ThrowNothingLeft();
-  return best;
+  if (candidates_.dense()) {
+    const TokenId best = ArgMax(candidates_.row());
+    if (best < 0) ThrowNothingLeft();
+    return best;
+  }
+  candidates_.KeepBest(1);
+  if (candidates_.size() == 0) ThrowNothingLeft();
+  const Candidate best = candidates_.list().front();
+  if (!(best.logit > kBanned)) ThrowNothingLeft();
+  return best.token;
 }
 
 void Sampler::RunChain() {
@@ -233,6 +287,7 @@ void Sampler::RunStage(SamplerStage stage) {
     SamplerStage stage;
     void (Sampler::*run)();
   };
+  if (stage == SamplerStage::kAdaptiveP) return;  // Draw looks at it
   static constexpr std::array<Row, 9> kStages = {
       {{SamplerStage::kPenalties, &Sampler::Penalties},
        {SamplerStage::kDry, &Sampler::Dry},
@@ -510,8 +565,16 @@ size_t Sampler::Draw() {
   candidates_.MakeList();
   const double uniform = uniform_.Next();
   if (candidates_.size() == 0) ThrowNothingLeft();
-  const std::span<const double> weights = candidates_.Weights();
-  const double target = uniform * candidates_.WeightSum();
+  std::span<const double> weights = candidates_.Weights();
+  double sum = candidates_.WeightSum();
+  const bool adaptive = params_.adaptive_target >= 0.0 && Listed(SamplerStage::kAdaptiveP);
+  if (adaptive) {
+    Adapt();
+    weights = adapted_;
+    sum = 0.0;
+    for (const double weight : weights) sum += weight;
+  }
+  const double target = uniform * sum;
   size_t chosen = 0;
   double running = 0.0;
   for (size_t place = 0; place < weights.size(); ++place) {
@@ -520,11 +583,33 @@ size_t Sampler::Draw() {
     running += weights[place];
     if (running >= target) break;
   }
+  if (adaptive) {
+    const double probability = candidates_.Weights()[chosen] / candidates_.WeightSum();
+    adaptive_drawn_ = {static_cast<float>(probability), candidates_.list()[chosen].token};
+  }
   if (params_.mirostat != 0) {
     const double surprise = -std::log2(weights[chosen] / candidates_.WeightSum());
     mirostat_mu_ -= params_.mirostat_eta * (surprise - params_.mirostat_tau);
   }
   return chosen;
+}
+
+// adapted_: weights that are highest for tokens whose probability is near the target, the target
+// moved to where the average of the tokens so far comes back to it. The shape (a peak of 5, falling
+// with the distance d in units of 0.3 as 10 d^2 / (1 + d)) is llama-server's.
+void Sampler::Adapt() {
+  constexpr double kPeak = 5.0;
+  constexpr double kSharpness = 10.0;
+  constexpr double kWidth = 0.3;
+  const std::span<const double> weights = candidates_.Weights();
+  const double sum = candidates_.WeightSum();
+  const double average = adaptive_sum_ / adaptive_weight_;
+  const double target = std::clamp(2.0 * params_.adaptive_target - average, 0.0, 1.0);
+  adapted_.clear();
+  for (const double weight : weights) {
+    const double distance = std::abs(weight / sum - target) / kWidth;
+    adapted_.push_back(std::exp(kPeak - kSharpness * distance * distance / (1.0 + distance)));
+  }
 }
 
 // Log-probabilities over the whole vocabulary, before bias and chain.

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "runtime/text/candidates.h"
+#include "runtime/text/grammar/grammar.h"
 #include "runtime/text/vocabulary.h"
 
 namespace bloomery::text {
@@ -39,6 +40,7 @@ enum class SamplerStage {
   kMinP,
   kXtc,
   kTemperature,
+  kAdaptiveP,  // takes the place of the draw, wherever it is listed
 };
 
 // Canonical name of a stage ("typ_p"), as /props and generation_settings show it.
@@ -51,7 +53,7 @@ struct SamplerList {
 
 // The `samplers` field as an array of names (also kebab-case, without underscore, and the aliases
 // nucleus, temp, typ, typical) or as a string of letters. Throws Error(kBadRequest, "Field
-// 'samplers': …") for a sampler that is known but not offered here (infill, adaptive_p), and above
+// 'samplers': …") for a sampler that is known but not offered here (infill), and above
 // limits::kSamplersMax entries.
 SamplerList ParseSamplerNames(std::span<const std::string> names);
 SamplerList ParseSamplerLetters(std::string_view letters);
@@ -88,7 +90,7 @@ struct SamplingParams {
   int64_t mirostat = 0;
   double mirostat_tau = 5.0;
   double mirostat_eta = 0.1;
-  double adaptive_target = -1.0;  // only "off" is offered
+  double adaptive_target = -1.0;  // below 0: adaptive_p draws as the chain does without it
   double adaptive_decay = 0.9;
   uint32_t seed = kRandomSeed;
   int64_t n_probs = 0;
@@ -174,7 +176,12 @@ class Sampler {
   // the main stream unless greedy (and one of XTC's own where XTC is on). Throws Error(kInternal)
   // for a row without a distribution (+infinity, nothing above -infinity; NaN where probabilities
   // are asked) and Error(kBadRequest) when the biases left no token.
-  Sampled Sample(std::span<const float> logits);
+  // With a grammar, a token that it does not allow is drawn again, from the allowed ones alone and
+  // through the whole chain; Error(kBadRequest) where there are none. The grammar's own Accept is
+  // the caller's.
+  Sampled Sample(std::span<const float> logits, GrammarState* grammar = nullptr);
+  // Only the second draw: after a SampleBest that gave no token.
+  Sampled SampleAllowed(std::span<const float> logits, GrammarState& grammar);
 
   // Adds a token to the history that penalties and DRY look at: the prompt first, then what Sample
   // gave (or what was forced instead of it).
@@ -185,14 +192,18 @@ class Sampler {
   // first cut of a chain that begins with top-k. 0: a draw needs the whole row.
   size_t best_needed() const { return best_needed_; }
   // As Sample, from the best of a row: at least best_needed() of them (or all there are), best
-  // first with ties to the lower id. The same token as from the whole row.
-  Sampled SampleBest(std::span<const Candidate> best);
+  // first with ties to the lower id. The same token as from the whole row. Where the grammar
+  // refuses it and allows too few of the best to draw again, the token is kNoToken: SampleAllowed
+  // then gives it, from the whole row.
+  Sampled SampleBest(std::span<const Candidate> best, GrammarState* grammar = nullptr);
 
   uint32_t seed() const { return seed_; }  // the one in use, also where the request said random
 
  private:
   void CheckRow(std::span<const float> logits) const;
   size_t BestNeeded() const;
+  Sampled Try(std::span<const float> logits, const TokenMask* mask);
+  Sampled TryBest(std::span<const Candidate> best);
   size_t ChainThenDraw(Sampled& sampled);
   void ApplyBias();
   void RunChain();
@@ -214,6 +225,7 @@ class Sampler {
   void Mirostat1();
   void Mirostat2();
   size_t Draw();
+  void Adapt();
   TokenId Greedy();
   void ReportRaw(std::span<const float> logits, Sampled& sampled);
   void ReportSurvivors(size_t chosen, Sampled& sampled);
@@ -230,6 +242,10 @@ class Sampler {
   UniformStream uniform_;
   UniformStream xtc_uniform_;
   double mirostat_mu_;
+  // Of adaptive_p: the probabilities of the tokens so far, weighted less the older they are.
+  double adaptive_sum_ = 0.0;
+  double adaptive_weight_ = 0.0;
+  Candidate adaptive_drawn_{0.0f, kNoToken};  // the newest draw, its probability as the logit
   bool greedy_;
   size_t best_needed_ = 0;
 
@@ -247,6 +263,8 @@ class Sampler {
   std::vector<std::pair<double, size_t>> typicality_;
   std::vector<size_t> places_;
   std::vector<Candidate> best_;
+  std::vector<Candidate> allowed_;
+  std::vector<double> adapted_;
   std::vector<TokenProbability> top_;
 };
 

@@ -27,13 +27,14 @@ constexpr StageName kStages[] = {
     {"min_p", 'm', SamplerStage::kMinP},
     {"xtc", 'x', SamplerStage::kXtc},
     {"temperature", 't', SamplerStage::kTemperature},
+    {"adaptive_p", 'a', SamplerStage::kAdaptiveP},
 };
 
 struct KnownElsewhere {
   std::string_view name;
   char letter;
 };
-constexpr KnownElsewhere kNotOffered[] = {{"infill", 'i'}, {"adaptive_p", 'a'}};
+constexpr KnownElsewhere kNotOffered[] = {{"infill", 'i'}};
 
 constexpr std::pair<std::string_view, SamplerStage> kAliases[] = {
     {"nucleus", SamplerStage::kTopP},      {"temp", SamplerStage::kTemperature},
@@ -171,10 +172,6 @@ void SamplingParams::Validate() {
   if (adaptive_decay < 0.0 || adaptive_decay > 0.99) {
     Refuse("adaptive_decay", "must lie between 0 and 0.99");
   }
-  if (adaptive_target >= 0.0) {
-    Refuse("adaptive_target",
-           "adaptive-p sampling is not offered by this server; leave it below 0");
-  }
   CheckDryBreakers(dry_sequence_breakers);
   for (const LogitBias& entry : logit_bias) {
     if (std::isnan(entry.bias) || entry.bias == std::numeric_limits<float>::infinity()) {
@@ -189,6 +186,7 @@ void SamplingParams::Validate() {
   min_p = std::clamp(min_p, 0.0, 1.0);
   xtc_probability = std::clamp(xtc_probability, 0.0, 1.0);
   xtc_threshold = std::clamp(xtc_threshold, 0.0, 1.0);
+  adaptive_target = std::min(adaptive_target, 1.0);
   mirostat = std::clamp<int64_t>(mirostat, 0, 2);
 }
 
