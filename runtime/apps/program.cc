@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/utf8.h"
+#include "runtime/serve/grammar_fields.h"
 #include "runtime/serve/http_server.h"
 
 extern char** environ;  // NOLINT: POSIX declares it nowhere
@@ -131,6 +132,13 @@ void ReadNamedFiles(serve::ServeSettings& settings, const FileSystem& files) {
   if (!settings.chat_template_file.empty()) {
     settings.chat_template = ReadNamedFile(files, settings.chat_template_file);
   }
+  if (!settings.grammar_file.empty()) {
+    settings.grammar = ReadNamedFile(files, settings.grammar_file);
+  }
+  if (!settings.json_schema_file.empty()) {
+    settings.json_schema = ReadNamedFile(files, settings.json_schema_file);
+  }
+  serve::FixGrammarDefault(settings);
 }
 
 void HoldStopSignals() {

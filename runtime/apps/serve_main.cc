@@ -16,6 +16,7 @@
 #include "runtime/base/log.h"
 #include "runtime/exec/card_loading.h"
 #include "runtime/serve/dialect.h"
+#include "runtime/serve/grammar_fields.h"
 #include "runtime/serve/server.h"
 
 namespace bloomery::apps {
@@ -92,6 +93,7 @@ int Serve(serve::ServeSettings settings, const std::vector<std::string>& warning
   const ServedModel model(settings, path, executable,
                           plugin_path == environment.end() ? "" : plugin_path->second);
   stop.Loaded();  // before the first request can be in progress: from here a signal drains
+  serve::CheckGrammarDefault(settings, model.seat());
   server.SetReady(model.seat());
 
   if (demo) {

@@ -105,6 +105,7 @@ inline constexpr size_t kGrammarTablesBytesMax =
     16u << 20;  // places and masks a grammar keeps before it begins anew
 inline constexpr size_t kGrammarsKeptMax = 16;  // compiled grammars that later requests find again
 inline constexpr size_t kGrammarTriggersMax = 64;
+inline constexpr size_t kPreservedTokensMax = 256;
 inline constexpr size_t kGrammarTriggerBytesMax = 4096;
 inline constexpr size_t kGrammarTriggerWindowBytes =
     16u << 10;                                         // of output that patterns are looked for in

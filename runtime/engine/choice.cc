@@ -174,6 +174,9 @@ StopType Choice::DecideStop(Clock::TimePoint now) {
     type = StopType::kLimit;
   }
   if (tokenizer_->IsEog(last_token_)) type = StopType::kEos;
+  // The output is whole, and no token that says so can be drawn.
+  const bool no_end = request_->sampling.ignore_eos || tokenizer_->eog().empty();
+  if (grammar_ && no_end && grammar_->exhausted()) type = StopType::kEos;
   return type;
 }
 

@@ -111,22 +111,6 @@ ToolChoice ReadToolChoice(const Fields& body) {
   return choice;
 }
 
-void CheckResponseFormat(const Fields& body) {
-  const rapidjson::Value* format = body.Object("response_format");
-  if (format == nullptr) return;
-  const Fields fields(*format, "Field 'response_format'");
-  const std::string type = fields.String("type").value_or("text");
-  if (type == "text") return;
-  if (type == "json_schema") {
-    if (const rapidjson::Value* wrapper = fields.Object("json_schema")) {
-      Fields(*wrapper, "Field 'json_schema'").Object("schema");
-    }
-  } else if (type != "json_object") {
-    RefuseField("response_format", "type must be text, json_object or json_schema");
-  }
-  RefuseFeature("response_format", "constrained output is not in this version; only type text is");
-}
-
 void SetMember(rapidjson::Document& body, rapidjson::Value& object, const char* name,
                rapidjson::Value value) {
   if (object.HasMember(name)) {
@@ -253,7 +237,6 @@ ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settin
                           const Seat& seat) {
   const ToolChoice choice = [&] {
     const Fields fields(body, "request body");
-    CheckResponseFormat(fields);
     RefuseMedia(fields);
     return ReadToolChoice(fields);
   }();

@@ -296,6 +296,15 @@ void Finish(ServeSettings& settings) {
   if (!settings.chat_template.empty() && !settings.chat_template_file.empty()) {
     Refuse("--chat-template", "cannot be given together with --chat-template-file");
   }
+  int forms = 0;
+  for (const std::string* form : {&settings.grammar, &settings.grammar_file, &settings.json_schema,
+                                  &settings.json_schema_file}) {
+    forms += form->empty() ? 0 : 1;
+  }
+  if (forms > 1) {
+    Refuse("--grammar", "only one of --grammar, --grammar-file, --json-schema and "
+                        "--json-schema-file can be given");
+  }
   if (!settings.api_prefix.empty() &&
       (!settings.api_prefix.starts_with("/") || settings.api_prefix.ends_with("/"))) {
     Refuse("--api-prefix", "must begin with a slash and not end with one");

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "runtime/base/limits.h"
+#include "runtime/base/log.h"
 #include "runtime/base/utf8.h"
 
 namespace bloomery::serve {
@@ -63,18 +64,6 @@ void RefuseMediaFields(const Fields& body) {
 
 void RefuseUnsupported(const Fields& body) {
   RefuseMediaFields(body);
-  const bool grammar = body.Find("grammar") != nullptr && !Empty(*body.Find("grammar"));
-  if (grammar && body.Find("json_schema") != nullptr) {
-    RefuseField("grammar", "cannot be given together with json_schema");
-  }
-  for (std::string_view name :
-       {"grammar", "grammar_triggers", "grammar_lazy", "preserved_tokens"}) {
-    const rapidjson::Value* value = body.Find(name);
-    if (value != nullptr && !Empty(*value)) RefuseFeature(name, "grammars are not in this version");
-  }
-  if (body.Find("json_schema") != nullptr) {
-    RefuseFeature("json_schema", "JSON schemas are not in this version");
-  }
   if (body.Bool("reasoning_control").value_or(false)) {
     RefuseFeature("reasoning_control", "reasoning control is not in this version");
   }
@@ -175,13 +164,12 @@ void ReadLogitBias(const Fields& body, const text::Tokenizer& tokenizer,
 void ReadSamplers(const Fields& body, text::SamplingParams& sampling) {
   const rapidjson::Value* value = body.Find("samplers");
   if (value == nullptr) return;
-  // Unknown names are skipped, as in llama-server; UnknownFields logs fields, this logs nothing
-  // more.
-  if (value->IsString()) {
-    sampling.samplers = text::ParseSamplerLetters(StringOf(*value)).stages;
-  } else {
-    sampling.samplers = text::ParseSamplerNames(*body.Strings("samplers")).stages;
+  text::SamplerList list = value->IsString() ? text::ParseSamplerLetters(StringOf(*value))
+                                             : text::ParseSamplerNames(*body.Strings("samplers"));
+  for (const std::string& name : list.unknown) {
+    LOG(WARNING) << "unknown sampler skipped, as in llama-server: " << name;
   }
+  sampling.samplers = std::move(list.stages);
 }
 
 text::SamplingParams ReadSampling(const Fields& body, const ServeSettings& settings,
@@ -427,6 +415,10 @@ GenerationFields ReadGenerationFields(const Fields& body, const ServeSettings& s
   request.cache_prompt = body.Bool("cache_prompt").value_or(settings.cache_prompt);
   request.id_slot = static_cast<int32_t>(body.Integer("id_slot", -1, kInt32Max).value_or(-1));
   request.return_progress = fields.answer.return_progress && fields.answer.stream;
+  const bool chat = probabilities_alias.empty();
+  fields.form = ReadOutputForm(body, settings, *seat.tokenizer, chat);
+  request.preserved_tokens = fields.form.options.preserved_tokens;
+  if (!chat) request.grammar = CompileOutputForm(fields.form, seat);
   request.show_special = settings.special;
   request.n_indent = static_cast<int32_t>(body.Integer("n_indent", 0, kInt32Max).value_or(0));
   request.t_max_predict_ms = std::max<int64_t>(0, body.Integer("t_max_predict_ms", -1).value_or(0));
@@ -502,7 +494,8 @@ Json GenerationSettings(const engine::GenerateRequest& request, const AnswerOpti
                        {"min_keep", s.min_keep},
                        {"post_sampling_probs", s.post_sampling_probs},
                        {"reasoning_budget_tokens", request.reasoning.tokens},
-                       {"grammar", ""},
+                       {"grammar", request.grammar ? request.grammar->source() : ""},
+                       {"grammar_lazy", request.grammar && request.grammar->lazy()},
                        {"samplers", std::move(samplers)},
                        {"timings_per_token", answer.timings_per_token},
                        {"cache_prompt", request.cache_prompt}});

@@ -9,6 +9,7 @@
 #include "runtime/base/limits.h"
 #include "runtime/engine/request.h"
 #include "runtime/serve/fields.h"
+#include "runtime/serve/grammar_fields.h"
 #include "runtime/serve/json_value.h"
 #include "runtime/serve/seat.h"
 #include "runtime/serve/settings.h"
@@ -28,7 +29,8 @@ struct AnswerOptions {
 };
 
 struct GenerationFields {
-  engine::GenerateRequest request;  // without prompt
+  engine::GenerateRequest request;  // without prompt; with the grammar, but in chats
+  OutputForm form;                  // of which chats make the grammar when they know their prompt
   AnswerOptions answer;
 };
 

@@ -64,6 +64,10 @@ struct ServeSettings {
   int n_predict = -1;
   text::SamplingParams sampling;
   std::vector<std::string> stop;
+  std::string grammar;  // GBNF, of requests that give none; "" for none
+  std::string grammar_file;
+  std::string json_schema;  // becomes the grammar
+  std::string json_schema_file;
   bool special = false;  // control tokens print in answers
   bool escape = true;    // \n and relatives in --reverse-prompt and --dry-sequence-breaker
 

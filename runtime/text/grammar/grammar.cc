@@ -43,6 +43,8 @@ Grammar::Grammar(std::shared_ptr<GrammarAutomaton> automaton,
 
 Grammar::~Grammar() = default;
 
+bool Grammar::lazy() const { return triggers_ != nullptr && triggers_->options().lazy; }
+
 GrammarState::GrammarState(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) {
   Begin();
   const GrammarTriggers* triggers = grammar_->triggers_.get();

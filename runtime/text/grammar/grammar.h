@@ -82,6 +82,7 @@ class Grammar {
 
   // As GBNF, for generation_settings.
   const std::string& source() const { return source_; }
+  bool lazy() const;
 
  private:
   friend class GrammarState;
