@@ -302,8 +302,9 @@ void Finish(ServeSettings& settings) {
     forms += form->empty() ? 0 : 1;
   }
   if (forms > 1) {
-    Refuse("--grammar", "only one of --grammar, --grammar-file, --json-schema and "
-                        "--json-schema-file can be given");
+    Refuse("--grammar",
+           "only one of --grammar, --grammar-file, --json-schema and "
+           "--json-schema-file can be given");
   }
   if (!settings.api_prefix.empty() &&
       (!settings.api_prefix.starts_with("/") || settings.api_prefix.ends_with("/"))) {

@@ -116,9 +116,9 @@ std::vector<text::TokenId> ReadPreserved(const Fields& body, const text::Tokeniz
   for (const rapidjson::Value& each : preserved->GetArray()) {
     const auto number = IntegerOf(each);
     if (!number && !each.IsString()) RefuseField("preserved_tokens", "expected texts or ids");
-    const text::TokenId id = number ? static_cast<text::TokenId>(std::clamp<int64_t>(
-                                          *number, text::kNoToken, INT32_MAX))
-                                    : tokenizer.Find(StringOf(each));
+    const text::TokenId id =
+        number ? static_cast<text::TokenId>(std::clamp<int64_t>(*number, text::kNoToken, INT32_MAX))
+               : tokenizer.Find(StringOf(each));
     if (tokenizer.Contains(id)) ids.push_back(id);
   }
   return ids;

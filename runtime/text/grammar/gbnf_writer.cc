@@ -100,21 +100,13 @@ std::string GbnfWriter::State::Fit(std::string_view name) {
 }
 
 std::string GbnfWriter::State::Add(const std::string& name, std::string body) {
-  for (size_t number = 0;; ++number) {
-    std::string numbered = name;
-    if (number > 0) numbered += "-" + std::to_string(number);
-    const auto found = places.find(numbered);
-    if (found == places.end()) {
-      const std::string reserved = ReserveExactly(numbered);
-      Define(reserved, std::move(body));
-      return reserved;
-    }
-    if (rules[found->second].body == body) return numbered;
-    // Further tries of the same name begin where the last one ended.
-    size_t& tried = tries[name];
-    number = std::max(number, tried);
-    tried = number;
-  }
+  std::string key = name + "\n" + body;
+  const auto known = added.find(key);
+  if (known != added.end()) return known->second;
+  std::string reserved = Reserve(name);
+  Define(reserved, std::move(body));
+  added.emplace(std::move(key), reserved);
+  return reserved;
 }
 
 std::string GbnfWriter::State::Reserve(std::string_view name) {

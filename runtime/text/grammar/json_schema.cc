@@ -82,6 +82,8 @@ std::string JsonSchemaToGbnf(std::string_view schema) {
 
 std::string SchemaConverter::WholeGrammar(const Value& schema, std::string_view source) {
   GbnfWriter writer;
+  if (!schema.IsObject())
+    SchemaConverter(*writer.state_, schema, source).Fail("a schema must be an object");
   // The rule for the schema is not named root itself, so that a reference to it is a name too.
   const std::string document = SchemaConverter(*writer.state_, schema, source).Convert("document");
   writer.AddRule("root", document);

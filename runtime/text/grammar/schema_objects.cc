@@ -356,7 +356,7 @@ std::string SchemaConverter::ObjectBody(const std::vector<Property>& properties,
   const std::string comma(kComma);
   // more[i]: what may follow once something stands before property i.
   std::vector<std::string> more(properties.size() + 1);
-  more.back() = others.empty() ? "" : "(" + comma + others + ")*";
+  more.back() = others.empty() ? "\"\"" : "(" + comma + others + ")*";
   for (size_t i = properties.size(); i-- > 1;) {
     std::string body = comma + properties[i].rule + " " + more[i + 1];
     // First, for a rule does not end with an empty alternative: the next line would be read as it.

@@ -26,6 +26,7 @@ struct GbnfWriter::State {
 
   std::vector<Rule> rules;
   std::map<std::string, size_t, std::less<>> places;  // by name, into rules
+  std::map<std::string, std::string> added;           // name and body → the rule's name
   std::map<std::string, size_t, std::less<>> tries;   // by name, the last number given
   size_t bytes = 0;                                   // of Source(), about
 

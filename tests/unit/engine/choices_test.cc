@@ -81,6 +81,29 @@ TEST(Choices, AreTheSameFromTheBestOfARowAndWholeRowsAreFetchedOnlyWhereTheyMatt
   }
 }
 
+TEST(Choices, WithAGrammarTheBestOfARowDoUntilTooFewOfThemAreAllowed) {
+  const text::Tokenizer tokenizer = TestTokenizer();
+  text::GrammarCompiler compiler(tokenizer);
+  for (const char* gbnf :
+       {"root ::= [a-z ]+", "root ::= [a-c]{15}", "root ::= \"ab\"+", "root ::= [x]+"}) {
+    for (const bool greedy : {true, false}) {
+      GenerateRequest request = greedy ? Greedy(Ids("tell me"), 15) : Sampled("tell me", 15, 40, 2);
+      request.sampling.top_k = 3;
+      request.grammar = compiler.FromGbnf(gbnf);
+      Rig whole({.slots = 2});
+      Rig few({.slots = 2});
+      few.runner.best = 8;
+      Collected expected = whole.Run(request);
+      Collected got = few.Run(request);
+      for (auto& [choice, heard] : expected.choices) {
+        EXPECT_EQ(got.choices[choice].tokens, heard.tokens) << gbnf;
+        text::GrammarState state(request.grammar);
+        EXPECT_TRUE(state.AcceptText(heard.text)) << gbnf << ": " << heard.text;
+      }
+    }
+  }
+}
+
 TEST(Choices, TheFirstSeedAboveTheRangeIsNotTheRandomOne) {
   Rig rig({.slots = 2});
   Collected first = rig.Run(Sampled("tell me", 15, 0xFFFFFFFEu, 2));

@@ -241,9 +241,6 @@ TEST_F(CompletionTest, WrongTypesAndRangesAreRefusedByFieldName) {
 
 TEST_F(CompletionTest, FeaturesOfOthersAreRefusedByName) {
   Start();
-  Refuses(R"("grammar":"root ::= \"a\"")", "grammar", 501);
-  Refuses(R"("json_schema":{})", "json_schema", 501);
-  Refuses(R"("grammar":"x","json_schema":{})", "grammar");
   Refuses(R"("lora":[{"id":0,"scale":1}])", "lora", 501);
   Refuses(R"("reasoning_control":true)", "reasoning_control", 501);
   Refuses(R"("banned_strings":["a"])", "banned_strings");
