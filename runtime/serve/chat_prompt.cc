@@ -256,7 +256,8 @@ ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settin
 
 void TakePrompt(ChatPrompt& prompt, engine::GenerateRequest& request) {
   request.prompt = std::move(prompt.ids);
-  request.preserved_tokens = std::move(prompt.preserved_tokens);
+  request.preserved_tokens.insert(request.preserved_tokens.end(), prompt.preserved_tokens.begin(),
+                                  prompt.preserved_tokens.end());
   if (prompt.grammar) request.grammar = std::move(prompt.grammar);
   PlaceInReasoning(prompt.rendered.text, request.reasoning);
   // Text of the request at the end opens no span.
