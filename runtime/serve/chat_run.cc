@@ -38,9 +38,11 @@ ChatRun ReadChat(const RouteContext& context, rapidjson::Document& body,
   engine::GenerateRequest& request = run.generation.request;
   request.id = run.names.id;
   TakePrompt(prompt, request);
-  LeaveRoomForThinking(prompt.rendered, *context.seat.chat_template, *context.seat.tokenizer,
-                       run.generation.form);
-  request.grammar = CompileOutputForm(run.generation.form, context.seat);
+  if (!request.grammar) {  // as in llama-server, the form of calls comes before that of the answer
+    LeaveRoomForThinking(prompt.rendered, *context.seat.chat_template, *context.seat.tokenizer,
+                         run.generation.form);
+    request.grammar = CompileOutputForm(run.generation.form, context.seat);
+  }
   if (const std::string unknown = UnknownFields(body); !unknown.empty()) {
     LOG(INFO) << "[req " << run.names.id << "] unknown fields ignored: " << unknown;
   }
