@@ -300,6 +300,15 @@ add(26, 'cache_prompt evaluates one token again, without it all, with equal text
   checkEqual([second.content, third.content], [first.content, first.content], 'texts');
 });
 
+add(27, 'a grammar is the whole answer; a broken one is refused with line and column', async ({ post }) => {
+  const body = { ...story, n_predict: 32, grammar: 'root ::= "a"{5,5}' };
+  for (const temperature of [0, 1]) {
+    const { content, stop_type } = (await post('/completion', { ...body, temperature })).json;
+    checkEqual([content, stop_type], ['aaaaa', 'eos'], 'the content');
+  }
+  refused(await post('/completion', { ...body, grammar: 'root ::= "a' }), 400, 'invalid_request_error', 'line 1, column 12');
+});
+
 add(28, 'top_k 1 is greedy; an empty list of samplers and an unknown name are taken', async ({ post }) => {
   const text = (await post('/completion', { ...story, ...greedy })).json.content;
   checkEqual((await post('/completion', { ...story, temperature: 1, top_k: 1 })).json.content, text, 'the text');
@@ -367,6 +376,32 @@ add(35, 'timings ride on the usage chunk and not on the first', async ({ post })
   const { list } = events((await post('/v1/chat/completions', {
     ...chat, stream: true, stream_options: { include_usage: true }, timings_per_token: true })).text);
   checkEqual(['timings' in list[0], 'timings' in list.at(-1)], [false, true], 'timings');
+});
+
+add(36, 'response_format gives JSON that fits; others are refused', async ({ post }) => {
+  const ask = async (response_format, more = {}) => post('/v1/chat/completions', {
+    ...chat, max_tokens: 300, chat_template_kwargs: { enable_thinking: false }, response_format, ...more });
+  const content = (answer) => answer.json.choices[0].message.content;
+  checkEqual(content(await ask({ type: 'json_schema', json_schema: { schema: { const: '42' } } })), '"42"', 'a constant');
+  // Bounded, so that a model that has nothing to say ends in time.
+  const schema = { type: 'object', required: ['name', 'age', 'tags'], properties: {
+    name: { type: 'string', minLength: 1, maxLength: 10 }, age: { type: 'integer', minimum: 0, maximum: 150 },
+    tags: { type: 'array', items: { enum: ['a', 'b'] }, minItems: 1, maxItems: 3 } } };
+  for (const seed of [0, 1, 2, 3]) {
+    for (const temperature of [0, 1.5]) {
+      const person = JSON.parse(content(await ask({ type: 'json_schema', json_schema: { schema } }, { seed, temperature })));
+      checkEqual(Object.keys(person), ['name', 'age', 'tags'], 'the keys');
+      check([...person.name].length >= 1 && [...person.name].length <= 10, `the name: ${person.name}`);
+      check(Number.isInteger(person.age) && person.age >= 0 && person.age <= 150, `the age: ${person.age}`);
+      check(person.tags.length >= 1 && person.tags.length <= 3, 'tags');
+      check(person.tags.every((tag) => ['a', 'b'].includes(tag)), 'each tag');
+    }
+  }
+  const object = await ask({ type: 'json_object', schema: { additionalProperties: false } });
+  checkEqual(JSON.parse(content(object)), {}, 'an object');
+  refused(await ask({ type: 'sound' }), 400, 'invalid_request_error', 'response_format');
+  refused(await ask({ type: 'json_schema', json_schema: { schema: 123 } }), 400, 'invalid_request_error', 'schema');
+  refused(await ask({ type: 'json_schema', json_schema: { schema: { type: 'hiccup' } } }), 400, 'invalid_request_error', 'hiccup');
 });
 
 add(37, 'fields that contradict each other are refused', async ({ post }) => {
