@@ -123,6 +123,17 @@ void Candidates::KeepAbove(double floor) {
 
 void Candidates::KeepAllowed(const TokenMask& mask) {
   assert(dense_);
+  if (2 * mask.allowed > row_.size()) {
+    // Few are out of play: a copy of the row without them is cheaper than a list of the others.
+    const std::span<float> row = EditRow();
+    for (size_t word = 0; word < mask.bits.size(); ++word) {
+      for (uint64_t barred = ~mask.bits[word]; barred != 0; barred &= barred - 1) {
+        const size_t id = 64 * word + static_cast<size_t>(std::countr_zero(barred));
+        if (id < row.size()) row[id] = kNothing;
+      }
+    }
+    return;
+  }
   list_.clear();
   const auto keep = [this](size_t id) {
     if (id < row_.size() && row_[id] > kNothing) {

@@ -89,7 +89,7 @@ class Candidates {
 
   void MakeList() { KeepAbove(-std::numeric_limits<double>::infinity()); }
 
-  // Keeps the tokens of a mask; dense only.
+  // Keeps the tokens of a mask; dense only, and perhaps dense after it.
   void KeepAllowed(const TokenMask& mask);
 
   // Keeps the logits at or above a floor, in their order.

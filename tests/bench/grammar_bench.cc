@@ -33,7 +33,8 @@ VocabularyData Vocabulary() {
     data.tokens.push_back(spell(std::string(1, static_cast<char>(byte))));
   }
   std::unordered_set<std::string> seen(data.tokens.begin(), data.tokens.end());
-  std::mt19937 random(1);
+  std::mt19937 engine(1);
+  const auto random = [&engine] { return static_cast<uint32_t>(engine()); };
   static constexpr std::string_view kLetters = "etaoinshrdlucmfwypvbgkjqxz";
   static constexpr std::string_view kMarks = "\"\\{}[]():;,.<>/=+-*_#!?'\n\t ";
   while (data.tokens.size() + 1 < kTokens) {

@@ -102,5 +102,36 @@ TEST(CandidatesTest, EditsDoNotReachTheCallersRow) {
   EXPECT_EQ(candidates.MaxLogit(), 2);
 }
 
+TEST(CandidatesTest, KeepAllowedKeepsJustTheTokensOfTheMask) {
+  std::vector<float> row(200);
+  for (size_t id = 0; id < row.size(); ++id) row[id] = static_cast<float>(id % 7);
+  row[3] = -std::numeric_limits<float>::infinity();
+  for (const size_t step : {1, 2, 3, 60}) {  // all, half, fewer, a handful
+    for (const bool as_list : {false, true}) {
+      TokenMask mask;
+      mask.bits.assign(4, 0);
+      for (size_t id = 0; id < row.size(); id += step) {
+        ++mask.allowed;
+        mask.bits[id / 64] |= uint64_t{1} << (id % 64);
+        if (as_list) mask.few.push_back(static_cast<TokenId>(id));
+      }
+      if (as_list && 2 * mask.allowed > row.size()) continue;  // such masks have bits
+      if (as_list) mask.bits.clear();
+      Candidates candidates(row.size());
+      candidates.Load(row);
+      candidates.KeepAllowed(mask);
+      candidates.MakeList();
+      std::vector<TokenId> kept;
+      for (const Candidate& candidate : candidates.list()) kept.push_back(candidate.token);
+      std::vector<TokenId> expected;
+      for (size_t id = 0; id < row.size(); id += step) {
+        if (id != 3) expected.push_back(static_cast<TokenId>(id));
+      }
+      EXPECT_EQ(kept, expected) << step;
+      EXPECT_EQ(row[1], 1.0f) << "the row itself is as it was";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace bloomery::text
