@@ -31,8 +31,9 @@ std::string JsonCharacter(const CodeRanges& set) {
   const CodeRanges plain = Complement(Normalised(std::move(barred)));
   if (!plain.empty()) out = GbnfClass(plain);
   for (const auto& [c, text] : kEscapes) {
-    const bool holds = std::ranges::any_of(
-        set, [c = c](const CodeRange& range) { return range.first <= c && c <= range.last; });
+    const bool holds = std::ranges::any_of(set, [wanted = c](const CodeRange& range) {
+      return range.first <= wanted && wanted <= range.last;
+    });
     if (!holds) continue;
     if (!out.empty()) out += " | ";
     out += text;
