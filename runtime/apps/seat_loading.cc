@@ -190,6 +190,7 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   seat_.tokenizer = tokenizer_.get();
   grammars_ = std::make_unique<text::GrammarCompiler>(*tokenizer_);
   seat_.grammars = grammars_.get();
+  seat_.calls = &calls_;
   seat_.chat_template = template_.get();
   seat_.chat = DescribeChat(chat);
   const std::set<std::string>& inexact = runner_->inexact_operators();

@@ -61,6 +61,7 @@ class ServedModel {
 
   std::unique_ptr<model::ModelFile> model_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
+  chat::CallMemory calls_;
   std::unique_ptr<text::GrammarCompiler> grammars_;  // after the tokenizer, which it reads
   std::unique_ptr<chat::ChatTemplate> template_;
   std::unique_ptr<TextExtension> text_extension_;  // lent to the instance

@@ -76,6 +76,11 @@ inline constexpr size_t kJinjaRangeMax = 100'000;  // jinja2's own sandbox limit
 inline constexpr size_t kToolCallHeadBytesMax =
     64u << 10;  // of markup held back before it is known to be a call: names and JSON before them
 
+inline constexpr size_t kCallMemoryBytesMax =
+    16u
+    << 20;  // arguments of earlier calls, kept as the model wrote them: long conversations of a day
+inline constexpr size_t kCallMemoryCallsMax = 1u << 16;
+
 // Text.
 inline constexpr size_t kTokeniseBytesMax =
     256u << 20;  // four full bodies: a template may repeat what a request brought
@@ -130,7 +135,7 @@ inline constexpr uint64_t kStateWritesBytesMax =
 inline constexpr int kStateWriteFailuresMax =
     4;  // in a row: then the disk is full or gone, and the cache writes no more
 inline constexpr int kStateFlushSecondsMax = 5;  // at a stop, for what is not in the folder yet
-inline constexpr size_t kSlotActionsMax = 64;  // that wait for their slot, as many as slots
+inline constexpr size_t kSlotActionsMax = 64;    // that wait for their slot, as many as slots
 
 // HTTP.
 inline constexpr size_t kRequestHeadBytesMax = 64u << 10;

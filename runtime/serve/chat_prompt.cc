@@ -214,6 +214,7 @@ void ReadFormat(const rapidjson::Document& body, const ServeSettings& settings, 
                   "tool_choice none is accepted");
   }
   prompt.format.syntax = syntax;
+  prompt.format.memory = seat.calls;
   prompt.format.tools = std::move(tools);
   prompt.preserved_tokens = ControlTokens(chat::ToolMarkup(syntax), *seat.tokenizer);
   prompt.grammar = CompileToolGrammar(fields, seat, choice, prompt);
@@ -241,6 +242,7 @@ ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settin
     return ReadToolChoice(fields);
   }();
   FillDefaults(body, settings);
+  if (seat.calls != nullptr) seat.calls->Restore(body);
   chat::ChatRequest request = chat::ParseChatRequest(body);
   if (!settings.prefill_assistant && request.continue_final == chat::Continue::kAuto) {
     request.continue_final = chat::Continue::kNever;

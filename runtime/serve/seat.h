@@ -10,6 +10,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/exec/residency.h"
 #include "runtime/serve/json_value.h"
+#include "runtime/text/chat/call_arguments.h"
 #include "runtime/text/chat/chat_template.h"
 #include "runtime/text/grammar/grammar.h"
 #include "runtime/text/tokenizer.h"
@@ -44,6 +45,7 @@ struct Seat {
   ModelInfo model;
   engine::Engine* engine = nullptr;
   const text::Tokenizer* tokenizer = nullptr;
+  chat::CallMemory* calls = nullptr;          // what the model wrote in earlier calls; any thread
   text::GrammarCompiler* grammars = nullptr;  // of this tokenizer; any thread
   const chat::ChatTemplate* chat_template = nullptr;
   ChatInfo chat;

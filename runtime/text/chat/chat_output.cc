@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/base/utf8.h"
+#include "runtime/text/chat/call_arguments.h"
 #include "runtime/text/chat/tool_call_parser.h"
 
 namespace bloomery::chat {
@@ -47,7 +48,8 @@ ChatOutput::ChatOutput(const OutputFormat& format, MakeId make_id)
       splitter_(format.marks, format.starts_in_reasoning, SpanEndingOpener(format)),
       parser_(WantsCalls(format)
                   ? ToolCallParser::Make(format.syntax, format.tools, std::move(make_id))
-                  : nullptr) {}
+                  : nullptr),
+      memory_(format.memory) {}
 
 ChatOutput::ChatOutput(ChatOutput&&) noexcept = default;
 ChatOutput& ChatOutput::operator=(ChatOutput&&) noexcept = default;
@@ -70,6 +72,18 @@ std::vector<OutputDelta> ChatOutput::Finish(bool cut) {
   return Take(delta, cut ? AnswerEnding::kCut : AnswerEnding::kEnd);
 }
 
+// Which calls are complete, and what they say.
+void ChatOutput::Follow(const OutputDelta& delta) {
+  if (delta.kind == OutputDelta::Kind::kCallBegin) {
+    call_ = {.id = delta.id, .name = {}, .arguments = {}};
+  } else if (delta.kind == OutputDelta::Kind::kCallArguments && memory_ != nullptr) {
+    call_.arguments += delta.text;
+  } else if (delta.kind == OutputDelta::Kind::kCallEnd && delta.complete) {
+    has_calls_ = true;
+    if (memory_ != nullptr) memory_->Remember(call_.id, call_.arguments);
+  }
+}
+
 std::vector<OutputDelta> ChatOutput::Take(const ReasoningDelta& delta, AnswerEnding ending) {
   Deltas out;
   if (format_ != ReasoningFormat::kNone) {
@@ -83,9 +97,7 @@ std::vector<OutputDelta> ChatOutput::Take(const ReasoningDelta& delta, AnswerEnd
     return out;
   }
   parser_->Push(delta.content, ending, out);
-  for (const OutputDelta& each : out) {
-    has_calls_ = has_calls_ || (each.kind == OutputDelta::Kind::kCallEnd && each.complete);
-  }
+  for (const OutputDelta& each : out) Follow(each);
   return out;
 }
 

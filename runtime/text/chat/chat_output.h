@@ -23,12 +23,15 @@
 
 namespace bloomery::chat {
 
+class CallMemory;
+
 // How the answers of one request are read; shared by its choices, immutable.
 struct OutputFormat {
   ReasoningFormat reasoning = ReasoningFormat::kDeepseek;
   ReasoningMarks marks;                   // of the model
   bool starts_in_reasoning = false;       // RenderedPrompt::starts_in_reasoning
   ToolSyntax syntax = ToolSyntax::kNone;  // kNone also where the request wants no calls
+  CallMemory* memory = nullptr;           // is told of complete calls; null: nobody is
   std::shared_ptr<const ToolSet> tools;   // null or empty: no calls
 };
 
@@ -91,11 +94,14 @@ class ChatOutput {
 
  private:
   std::vector<OutputDelta> Take(const ReasoningDelta& delta, AnswerEnding ending);
+  void Follow(const OutputDelta& delta);
 
   ReasoningFormat format_;
   ReasoningSplitter splitter_;
   std::unique_ptr<ToolCallParser> parser_;  // null: no calls are looked for
-  std::string tail_;                        // the beginning of a character
+  CallMemory* memory_ = nullptr;
+  AssistantTurn::Call call_;  // the one at hand, for the memory
+  std::string tail_;          // the beginning of a character
   bool has_calls_ = false;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/text/chat/call_arguments.h"
 #include "runtime/text/chat/template_caps.h"
 #include "runtime/text/jinja/json.h"
 
@@ -68,7 +69,7 @@ Value FixToolCalls(const Value& message) {
     const Value arguments = function.Get("arguments");
     Value parsed;
     if (arguments.is_text()) {
-      parsed = jinja::TryParseJson(arguments.AsText().bytes(), jinja::Origin::kInput);
+      parsed = ArgumentsAsWritten(arguments.AsText().bytes());
     }
     fixed.push_back(parsed.is_dict() ? call.With("function", function.With("arguments", parsed))
                                      : call);

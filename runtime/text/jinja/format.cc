@@ -165,8 +165,14 @@ class JsonWriter {
       case ValueKind::kText:
         return WriteText(value.AsText());
       case ValueKind::kDict:
+        if (WriteAsRead(ValueAccess::Dict(value).json)) {
+          return;
+        }
         return WriteDict(value, level);
       case ValueKind::kList: {
+        if (WriteAsRead(ValueAccess::List(value).json)) {
+          return;
+        }
         const SequenceKind kind = ValueAccess::List(value).kind;
         if (kind == SequenceKind::kList || kind == SequenceKind::kTuple) {
           return WriteList(value.Items(), level);
@@ -189,6 +195,18 @@ class JsonWriter {
       return value < 0 ? "-Infinity" : "Infinity";
     }
     return FloatRepr(value);
+  }
+
+  // The text that the value was read from, where it is kept and no other form is asked for.
+  bool WriteAsRead(const std::string& json) {
+    const bool plain = !style_.ascii && !style_.sort_keys && !style_.indent &&
+                       style_.item_separator == ", " && style_.key_separator == ": ";
+    if (json.empty() || !plain) {
+      return false;
+    }
+    heap_.Work(json.size());
+    out_.Append(json, true);
+    return true;
   }
 
   void NewLine(size_t level) {

@@ -94,6 +94,7 @@ struct ListData {
   SequenceKind kind;
   std::vector<Value> items;
   int64_t range[3] = {0, 0, 1};  // start, stop, step of a kRange, for printing
+  std::string json;              // what tojson prints; "": its own form
   int depth;
   Charge charge;
 };
@@ -103,6 +104,7 @@ struct DictData {
   std::vector<Value::DictEntry> entries;
   std::unordered_map<std::string_view, size_t> index;  // of text keys, once there are many entries
   int depth = 1;
+  std::string json;  // what tojson prints; "": its own form
   Charge charge;
 
   // Index of the entry whose key equals `key`, or entries.size().

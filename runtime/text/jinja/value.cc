@@ -207,6 +207,22 @@ Value Value::With(std::string_view key, Value value) const {
   return Dict(std::move(entries));
 }
 
+Value Value::WrittenAs(std::string_view json) const {
+  if (is_dict()) {
+    const DictData& own = ValueAccess::Dict(*this);
+    auto copy = std::make_shared<DictData>(Charge(nullptr));
+    copy->entries = own.entries;
+    copy->index = own.index;  // its views are of texts that the entries share
+    copy->depth = own.depth;
+    copy->json = json;
+    return ValueAccess::Make(std::shared_ptr<const DictData>(std::move(copy)));
+  }
+  const ListData& own = ValueAccess::List(*this);
+  auto copy = std::make_shared<ListData>(own.kind, own.items, own.depth, Charge(nullptr));
+  copy->json = json;
+  return ValueAccess::Make(std::shared_ptr<const ListData>(std::move(copy)));
+}
+
 Value Value::Without(std::string_view key) const {
   std::vector<DictEntry> entries = Entries();
   std::erase_if(entries, [&](const DictEntry& entry) {

@@ -114,6 +114,9 @@ class Value {
   Value Get(std::string_view key) const;
   // A copy of this dict with `key` (trusted text) set; the key keeps its place when it was there.
   Value With(std::string_view key, Value value) const;
+  // A copy of this dict or list that tojson, in its plain form, prints as `json`: values that were
+  // read from that text keep its spacing and numbers.
+  Value WrittenAs(std::string_view json) const;
   // A copy of this dict without `key`.
   Value Without(std::string_view key) const;
 

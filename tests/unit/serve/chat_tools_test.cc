@@ -93,8 +93,7 @@ class ChatToolsTest : public ServedTest {
 };
 
 TEST_F(ChatToolsTest, CallsAreTheSameInAStreamAndInOnePiece) {
-  Say(
-      "<think>\nhm\n</think>\n\nLet me see.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": "
+  Say("<think>\nhm\n</think>\n\nLet me see.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": "
       "{\"city\": \"Ulm\", \"days\": 2}}\n</tool_call>\n<tool_call>\n{\"name\": \"map\", "
       "\"arguments\": {}}\n</tool_call>");
   Start();
@@ -112,9 +111,28 @@ TEST_F(ChatToolsTest, ContentIsNullWhereThereAreOnlyCalls) {
   EXPECT_EQ(TextOf(answer["choices"][0], "finish_reason"), "tool_calls");
 }
 
+// The client sends the turn back in a form of its own; the cache knows it all the same.
+TEST_F(ChatToolsTest, AReplayedTurnIsFoundInTheCache) {
+  Say("<think>\nhm\n</think>\n\nSee.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": "
+      "{\"city\":\"Ulm\" ,\"days\":2}}\n</tool_call>");
+  Start();
+  const auto first = Chat();
+  auto& message = first["choices"][0]["message"];
+  ASSERT_TRUE(message.HasMember("tool_calls"));
+  const std::string id = TextOf(message["tool_calls"][0], "id");
+  const std::string body = std::string(R"({"messages":[{"role":"user","content":"Where?"},
+        {"role":"assistant","reasoning_content":"hm","content":"See.","tool_calls":[{"id":")") +
+                           id + R"(","type":"function","function":{"name":"weather","arguments":
+        {"days":2,"city":"Ulm"}}}]},
+        {"role":"tool","tool_call_id":")" +
+                           id + R"(","content":"rain"}],"temperature":0,)" + kTools + "}";
+  const auto second = PostJson("/v1/chat/completions", body);
+  const int held = first["usage"]["total_tokens"].GetInt() - 1;  // the end of the turn aside
+  EXPECT_GE(second["usage"]["prompt_tokens_details"]["cached_tokens"].GetInt(), held);
+}
+
 TEST_F(ChatToolsTest, ArgumentsStreamInSeveralPieces) {
-  Say(
-      "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"a long name of a town "
+  Say("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"a long name of a town "
       "somewhere\"}}\n</tool_call>");
   Start();
   bool done = false;
@@ -130,8 +148,7 @@ TEST_F(ChatToolsTest, ArgumentsStreamInSeveralPieces) {
 // Whatever a limit leaves of the answer, stream and collected answer agree, and nothing that was
 // cut passes for a finished call.
 TEST_F(ChatToolsTest, AnAnswerCutAnywhereIsTheSameBothWays) {
-  Say(
-      "<think>\nhm\n</think>\n\nSee.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": "
+  Say("<think>\nhm\n</think>\n\nSee.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": "
       "{\"city\": \"Ulm\"}}\n</tool_call>");
   Start();
   for (size_t tokens = 1; tokens <= script_.size(); ++tokens) {
@@ -157,8 +174,7 @@ TEST_F(ChatToolsTest, ChoiceNoneParsesNothing) {
 TEST_F(ChatToolsTest, TheTemplateSaysWhichSyntaxIsRead) {
   template_ = FamilyTemplate("coder");
   seat_.chat.tool_syntax = "hermes";
-  Say(
-      "<tool_call>\n<function=weather>\n<parameter=city>\nNew\nYork\n</parameter>\n"
+  Say("<tool_call>\n<function=weather>\n<parameter=city>\nNew\nYork\n</parameter>\n"
       "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>");
   Start();
   const std::string expected = R"(||tool_calls|weather {"city": "New\nYork", "days": 3})";

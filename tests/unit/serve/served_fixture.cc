@@ -75,6 +75,7 @@ void ServedTest::FinishLoading() {
   seat_.tokenizer = tokenizer_.get();
   grammars_ = std::make_unique<text::GrammarCompiler>(*tokenizer_);
   seat_.grammars = grammars_.get();
+  seat_.calls = &calls_;
   seat_.chat_template = chat_template_.get();
   server_->SetReady(seat_);
 }

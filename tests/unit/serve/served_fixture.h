@@ -59,6 +59,7 @@ class ServedTest : public ::testing::Test {
 
   Seat seat_;  // a test may fill what concerns it before Start
   std::unique_ptr<text::Tokenizer> tokenizer_;
+  chat::CallMemory calls_;
   std::unique_ptr<text::GrammarCompiler> grammars_;
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<Server> server_;

@@ -32,166 +32,161 @@ constexpr auto kQwen = ToolSyntax::kQwenXml;
 constexpr auto kGlm = ToolSyntax::kGlmXml;
 constexpr auto kDsml = ToolSyntax::kDsml;
 
-const Case
-    kCases[] =
-        {
-            // ---- whole answers
-            {"no call", kHermes, "Just words.\n", "R[] C[Just words.\n]"},
-            {"a call", kHermes,
-             "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Köln "
-             "🙂\"}}\n</tool_call>",
-             "R[] C[] weather{\"city\": \"Köln 🙂\"}"},
-            {"words, then two calls", kHermes,
-             "<think>\nhm <tool_call> hm\n</think>\n\nLet me look.\n\n"
-             "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"a\", \"days\": "
-             "2}}\n</tool_call>\n"
-             "<tool_call>\n{\"name\": \"weather_map\", \"arguments\": {}}\n</tool_call>",
-             "R[hm <tool_call> hm] C[Let me look.] weather{\"city\": \"a\", \"days\": 2} "
-             "weather_map{}"},
-            {"words behind a call", kHermes,
-             "<tool_call>{\"name\":\"weather\",\"arguments\":{}}</tool_call>\n\nThat was it.",
-             "R[] C[\n\nThat was it.] weather{}"},
-            {"arguments before the name", kHermes,
-             "<tool_call>{\"arguments\": {\"days\": 1}, \"name\": \"weather\"}</tool_call>",
-             "R[] C[] weather{\"days\": 1}"},
-            {"arguments as a string", kHermes,
-             R"(<tool_call>{"name": "weather", "arguments": "{\"days\": 1}"}</tool_call>)",
-             "R[] C[] weather{\"days\": 1}"},
-            {"no arguments", kHermes, "<tool_call>{\"name\": \"weather\"}</tool_call>",
-             "R[] C[] weather{}"},
-            {"null arguments", kHermes,
-             "<tool_call>{\"name\": \"weather\", \"arguments\": null}</tool_call>",
-             "R[] C[] weather{}"},
-            {"markup inside a string", kHermes,
-             R"(<tool_call>{"name":"write_file","arguments":{"text":"</tool_call><tool_call>{\"x"}}</tool_call>)",
-             R"(R[] C[] write_file{"text":"</tool_call><tool_call>{\"x"})"},
-            {"more members", kHermes,
-             "<tool_call>{\"id\": 7, \"name\": \"weather\", \"arguments\": {}, \"x\": "
-             "[1]}</tool_call>",
-             "R[] C[] weather{}"},
-            {"qwen", kQwen,
-             "I see.\n<tool_call>\n<function=weather>\n<parameter=city>\nNew\nYork\n</parameter>\n"
-             "<parameter=days>\n3\n</parameter>\n<parameter=metric>\nTrue\n</parameter>\n"
-             "<parameter=tags>\n[\"a\", 1]\n</parameter>\n<parameter=note>\nnull\n</parameter>\n"
-             "</function>\n</tool_call>",
-             "R[] C[I see.] weather{\"city\": \"New\\nYork\", \"days\": 3, \"metric\": true, "
-             "\"tags\": "
-             "[\"a\", 1], \"note\": null}"},
-            {"qwen: the span ends with the call", kQwen,
-             "<think>\nI must call\n<tool_call>\n<function=weather_map>\n</function>\n</tool_call>",
-             "R[I must call] C[] weather_map{}"},
-            {"qwen without the block", kQwen,
-             "<function=weather>\n<parameter=city>\nBonn\n</parameter>\n</function>\n</tool_call>",
-             "R[] C[] weather{\"city\": \"Bonn\"}"},
-            {"qwen: two calls, no newlines", kQwen,
-             "<tool_call><function=weather><parameter=city>A</parameter></function></tool_call>"
-             "<tool_call><function=weather_map></function></tool_call>",
-             "R[] C[] weather{\"city\": \"A\"} weather_map{}"},
-            {"qwen: types from enum, anyOf and $ref", kQwen,
-             "<tool_call>\n<function=write_file>\n<parameter=mode>\n1\n</"
-             "parameter>\n<parameter=size>\n"
-             "2.5\n</parameter>\n<parameter=kind>\n7\n</parameter>\n<parameter=else>\n{\"a\": "
-             "[1]}\n"
-             "</parameter>\n<parameter=more>\nno json\n</parameter>\n</function>\n</tool_call>",
-             "R[] C[] write_file{\"mode\": \"1\", \"size\": 2.5, \"kind\": \"7\", \"else\": "
-             "{\"a\": [1]}, "
-             "\"more\": \"no json\"}"},
-            {"qwen: a closing tag inside a text", kQwen,
-             "<tool_call>\n<function=write_file>\n<parameter=text>\nuse </parameter> "
-             "and\n\n</parameter>x\n"
-             "\n</parameter>\n</function>\n</tool_call>",
-             "R[] C[] write_file{\"text\": \"use </parameter> and\\n\\n</parameter>x\\n\"}"},
-            {"qwen: not what the schema says", kQwen,
-             "<tool_call>\n<function=weather>\n<parameter=days>\nmany\n</parameter>\n</function>\n"
-             "</tool_call>",
-             "R[] C[] weather{\"days\": \"many\"}"},
-            {"glm", kGlm,
-             "Well.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm "
-             "\"x\"\n</arg_value>\n"
-             "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
-             "R[] C[Well.] weather{\"city\": \"Ulm \\\"x\\\"\\n\", \"days\": 3}"},
-            {"glm on one line, two calls", kGlm,
-             "<tool_call>weather_map</tool_call><tool_call>weather<arg_key>city</"
-             "arg_key><arg_value>"
-             "A</arg_value></tool_call>",
-             "R[] C[] weather_map{} weather{\"city\": \"A\"}"},
-            {"glm: a call inside the span is reasoning", kGlm,
-             "<think>a <tool_call>weather</tool_call> b</think><tool_call>weather</tool_call>",
-             "R[a <tool_call>weather</tool_call> b] C[] weather{}"},
-            {"dsml", kDsml,
-             "Yes.\n\n" D("tool_calls>") "\n" D("invoke name=\"weather\">") "\n" D(
-                 "parameter "
-                 "name=\"city\" "
-                 "string=\"true\">") "5" E("parameter") "\n" D("parameter name=\"days\" "
-                                                               "string=\"false\">") "5" E("paramete"
-                                                                                          "r") "\n" E("invoke") "\n" D("invoke name=\"weather_map\">") "\n" E("invoke") "\n" E("tool_calls"),
-             "R[] C[Yes.] weather{\"city\": \"5\", \"days\": 5} weather_map{}"},
-            {"dsml: the older block, inside the span", kDsml,
-             "<think>so\n\n" D("function_calls>") "\n" D("invoke name=\"weather_map\">") "\n" E(
-                 "invoke") "\n" E("function_calls"),
-             "R[so\n\n" D("function_calls>") "\n" D("invoke name=\"weather_map\">") "\n" E(
-                 "invoke") "\n" E("function_calls") "] C[]"},
+const Case kCases[] = {
+    // ---- whole answers
+    {"no call", kHermes, "Just words.\n", "R[] C[Just words.\n]"},
+    {"a call", kHermes,
+     "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Köln "
+     "🙂\"}}\n</tool_call>",
+     "R[] C[] weather{\"city\": \"Köln 🙂\"}"},
+    {"words, then two calls", kHermes,
+     "<think>\nhm <tool_call> hm\n</think>\n\nLet me look.\n\n"
+     "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"a\", \"days\": "
+     "2}}\n</tool_call>\n"
+     "<tool_call>\n{\"name\": \"weather_map\", \"arguments\": {}}\n</tool_call>",
+     "R[hm <tool_call> hm] C[Let me look.] weather{\"city\": \"a\", \"days\": 2} "
+     "weather_map{}"},
+    {"words behind a call", kHermes,
+     "<tool_call>{\"name\":\"weather\",\"arguments\":{}}</tool_call>\n\nThat was it.",
+     "R[] C[\n\nThat was it.] weather{}"},
+    {"arguments before the name", kHermes,
+     "<tool_call>{\"arguments\": {\"days\": 1}, \"name\": \"weather\"}</tool_call>",
+     "R[] C[] weather{\"days\": 1}"},
+    {"arguments as a string", kHermes,
+     R"(<tool_call>{"name": "weather", "arguments": "{\"days\": 1}"}</tool_call>)",
+     "R[] C[] weather{\"days\": 1}"},
+    {"no arguments", kHermes, "<tool_call>{\"name\": \"weather\"}</tool_call>",
+     "R[] C[] weather{}"},
+    {"null arguments", kHermes,
+     "<tool_call>{\"name\": \"weather\", \"arguments\": null}</tool_call>", "R[] C[] weather{}"},
+    {"markup inside a string", kHermes,
+     R"(<tool_call>{"name":"write_file","arguments":{"text":"</tool_call><tool_call>{\"x"}}</tool_call>)",
+     R"(R[] C[] write_file{"text":"</tool_call><tool_call>{\"x"})"},
+    {"more members", kHermes,
+     "<tool_call>{\"id\": 7, \"name\": \"weather\", \"arguments\": {}, \"x\": "
+     "[1]}</tool_call>",
+     "R[] C[] weather{}"},
+    {"qwen", kQwen,
+     "I see.\n<tool_call>\n<function=weather>\n<parameter=city>\nNew\nYork\n</parameter>\n"
+     "<parameter=days>\n3\n</parameter>\n<parameter=metric>\nTrue\n</parameter>\n"
+     "<parameter=tags>\n[\"a\", 1]\n</parameter>\n<parameter=note>\nnull\n</parameter>\n"
+     "</function>\n</tool_call>",
+     "R[] C[I see.] weather{\"city\": \"New\\nYork\", \"days\": 3, \"metric\": true, "
+     "\"tags\": "
+     "[\"a\", 1], \"note\": null}"},
+    {"qwen: the span ends with the call", kQwen,
+     "<think>\nI must call\n<tool_call>\n<function=weather_map>\n</function>\n</tool_call>",
+     "R[I must call] C[] weather_map{}"},
+    {"qwen without the block", kQwen,
+     "<function=weather>\n<parameter=city>\nBonn\n</parameter>\n</function>\n</tool_call>",
+     "R[] C[] weather{\"city\": \"Bonn\"}"},
+    {"qwen: two calls, no newlines", kQwen,
+     "<tool_call><function=weather><parameter=city>A</parameter></function></tool_call>"
+     "<tool_call><function=weather_map></function></tool_call>",
+     "R[] C[] weather{\"city\": \"A\"} weather_map{}"},
+    {"qwen: types from enum, anyOf and $ref", kQwen,
+     "<tool_call>\n<function=write_file>\n<parameter=mode>\n1\n</"
+     "parameter>\n<parameter=size>\n"
+     "2.5\n</parameter>\n<parameter=kind>\n7\n</parameter>\n<parameter=else>\n{\"a\": "
+     "[1]}\n"
+     "</parameter>\n<parameter=more>\nno json\n</parameter>\n</function>\n</tool_call>",
+     "R[] C[] write_file{\"mode\": \"1\", \"size\": 2.5, \"kind\": \"7\", \"else\": "
+     "{\"a\": [1]}, "
+     "\"more\": \"no json\"}"},
+    {"qwen: a closing tag inside a text", kQwen,
+     "<tool_call>\n<function=write_file>\n<parameter=text>\nuse </parameter> "
+     "and\n\n</parameter>x\n"
+     "\n</parameter>\n</function>\n</tool_call>",
+     "R[] C[] write_file{\"text\": \"use </parameter> and\\n\\n</parameter>x\\n\"}"},
+    {"qwen: not what the schema says", kQwen,
+     "<tool_call>\n<function=weather>\n<parameter=days>\nmany\n</parameter>\n</function>\n"
+     "</tool_call>",
+     "R[] C[] weather{\"days\": \"many\"}"},
+    {"glm", kGlm,
+     "Well.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm "
+     "\"x\"\n</arg_value>\n"
+     "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
+     "R[] C[Well.] weather{\"city\": \"Ulm \\\"x\\\"\\n\", \"days\": 3}"},
+    {"glm on one line, two calls", kGlm,
+     "<tool_call>weather_map</tool_call><tool_call>weather<arg_key>city</"
+     "arg_key><arg_value>"
+     "A</arg_value></tool_call>",
+     "R[] C[] weather_map{} weather{\"city\": \"A\"}"},
+    {"glm: a call inside the span is reasoning", kGlm,
+     "<think>a <tool_call>weather</tool_call> b</think><tool_call>weather</tool_call>",
+     "R[a <tool_call>weather</tool_call> b] C[] weather{}"},
+    {"dsml", kDsml,
+     "Yes.\n\n" D("tool_calls>") "\n" D("invoke name=\"weather\">") "\n" D(
+         "parameter "
+         "name=\"city\" "
+         "string=\"true\">") "5" E("parameter") "\n" D("parameter name=\"days\" "
+                                                       "string=\"false\">") "5" E("paramete"
+                                                                                  "r") "\n" E("invo"
+                                                                                              "ke") "\n" D("invoke name=\"weather_map\">") "\n" E("invoke") "\n" E("tool_calls"),
+     "R[] C[Yes.] weather{\"city\": \"5\", \"days\": 5} weather_map{}"},
+    {"dsml: the older block, inside the span", kDsml,
+     "<think>so\n\n" D("function_calls>") "\n" D("invoke name=\"weather_map\">") "\n" E(
+         "invoke") "\n" E("function_calls"),
+     "R[so\n\n" D("function_calls>") "\n" D("invoke name=\"weather_map\">") "\n" E("invoke") "\n" E(
+         "function_calls") "] C[]"},
 
-            // ---- damage
-            {"doubled closing tag", kHermes,
-             "<tool_call>{\"name\":\"weather\",\"arguments\":{}}</tool_call></tool_call>\n</"
-             "tool_call>",
-             "R[] C[] weather{}"},
-            {"no closing tag", kHermes, "<tool_call>\n{\"name\": \"weather\", \"arguments\": {}}",
-             "R[] C[] weather{}"},
-            {"one brace too few", kHermes,
-             "<tool_call>{\"name\": \"weather\", \"arguments\": {\"days\": 1}\n</tool_call>",
-             "R[] C[] weather{\"days\": 1}"},
-            {"unknown function", kHermes,
-             "a <tool_call>{\"name\": \"bake\", \"arguments\": {}}</tool_call> b",
-             "R[] C[a <tool_call>{\"name\": \"bake\", \"arguments\": {}}</tool_call> b]"},
-            {"no JSON", kHermes, "<tool_call>weather</tool_call>",
-             "R[] C[<tool_call>weather</tool_call>]"},
-            {"JSON breaks in the arguments", kHermes,
-             "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": Bonn}}</tool_call>",
-             "R[] C[Bonn}}</tool_call>] weather(open){\"city\": "},
-            {"arguments are no object", kHermes,
-             "<tool_call>{\"name\": \"weather\", \"arguments\": [1]}</tool_call>",
-             "R[] C[<tool_call>{\"name\": \"weather\", \"arguments\": [1]}</tool_call>]"},
-            {"cut in the arguments", kHermes,
-             "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Bo",
-             "R[] C[] weather(open){\"city\": \"Bo"},
-            {"cut in the name", kHermes, "ok\n<tool_call>{\"name\": \"wea",
-             "R[] C[ok\n<tool_call>{\"name\": \"wea]"},
-            {"an opener alone", kHermes, "ok\n<tool_call>", "R[] C[ok\n<tool_call>]"},
-            {"half an opener", kHermes, "ok\n<tool_c", "R[] C[ok\n<tool_c]"},
-            {"opener in an opener", kHermes,
-             "<tool_call><tool_call>{\"name\": \"weather\", \"arguments\": {}}</tool_call>",
-             "R[] C[<tool_call>] weather{}"},
-            {"qwen: unknown function", kQwen,
-             "<tool_call>\n<function=bake>\n</function>\n</tool_call>",
-             "R[] C[<tool_call>\n<function=bake>\n</function>\n</tool_call>]"},
-            {"qwen: talk about markup", kQwen, "Write <function=weather> and then more.",
-             "R[] C[Write <function=weather> and then more.]"},
-            {"qwen: a parameter twice", kQwen,
-             "<tool_call>\n<function=weather>\n<parameter=days>\n1\n</"
-             "parameter>\n<parameter=days>\n2\n"
-             "</parameter>\n</function>\n</tool_call>",
-             "R[] C[<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>] "
-             "weather(open){\"days\": 1"},
-            {"qwen: the end missing", kQwen,
-             "<tool_call>\n<function=weather>\n<parameter=days>\n1\n</parameter>\n",
-             "R[] C[] weather{\"days\": 1}"},
-            {"qwen: cut in a text", kQwen,
-             "<tool_call>\n<function=weather>\n<parameter=city>\nBonn am\n</para",
-             "R[] C[] weather(open){\"city\": \"Bonn am\\n</para"},
-            {"qwen: cut in a number", kQwen,
-             "<tool_call>\n<function=weather>\n<parameter=days>\n12",
-             "R[] C[12] weather(open){\"days\": "},
-            {"glm: unknown function", kGlm, "<tool_call>bake<arg_key>a</arg_key>",
-             "R[] C[<tool_call>bake<arg_key>a</arg_key>]"},
-            {"glm: no value", kGlm, "<tool_call>weather<arg_key>city</arg_key>Bonn</tool_call>",
-             "R[] C[<arg_key>city</arg_key>Bonn</tool_call>] weather(open){"},
-            {"dsml: no mark", kDsml,
-             D("tool_calls>") D("invoke name=\"weather\">")
-                 D("parameter name=\"city\">") "x" E("parameter") E("invoke") E("tool_calls"),
-             "R[] C[" D("parameter name=\"city\">") "x" E("parameter") E("invoke")
-                 E("tool_calls") "] weather(open){"},
+    // ---- damage
+    {"doubled closing tag", kHermes,
+     "<tool_call>{\"name\":\"weather\",\"arguments\":{}}</tool_call></tool_call>\n</"
+     "tool_call>",
+     "R[] C[] weather{}"},
+    {"no closing tag", kHermes, "<tool_call>\n{\"name\": \"weather\", \"arguments\": {}}",
+     "R[] C[] weather{}"},
+    {"one brace too few", kHermes,
+     "<tool_call>{\"name\": \"weather\", \"arguments\": {\"days\": 1}\n</tool_call>",
+     "R[] C[] weather{\"days\": 1}"},
+    {"unknown function", kHermes,
+     "a <tool_call>{\"name\": \"bake\", \"arguments\": {}}</tool_call> b",
+     "R[] C[a <tool_call>{\"name\": \"bake\", \"arguments\": {}}</tool_call> b]"},
+    {"no JSON", kHermes, "<tool_call>weather</tool_call>", "R[] C[<tool_call>weather</tool_call>]"},
+    {"JSON breaks in the arguments", kHermes,
+     "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": Bonn}}</tool_call>",
+     "R[] C[Bonn}}</tool_call>] weather(open){\"city\": "},
+    {"arguments are no object", kHermes,
+     "<tool_call>{\"name\": \"weather\", \"arguments\": [1]}</tool_call>",
+     "R[] C[<tool_call>{\"name\": \"weather\", \"arguments\": [1]}</tool_call>]"},
+    {"cut in the arguments", kHermes,
+     "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Bo",
+     "R[] C[] weather(open){\"city\": \"Bo"},
+    {"cut in the name", kHermes, "ok\n<tool_call>{\"name\": \"wea",
+     "R[] C[ok\n<tool_call>{\"name\": \"wea]"},
+    {"an opener alone", kHermes, "ok\n<tool_call>", "R[] C[ok\n<tool_call>]"},
+    {"half an opener", kHermes, "ok\n<tool_c", "R[] C[ok\n<tool_c]"},
+    {"opener in an opener", kHermes,
+     "<tool_call><tool_call>{\"name\": \"weather\", \"arguments\": {}}</tool_call>",
+     "R[] C[<tool_call>] weather{}"},
+    {"qwen: unknown function", kQwen, "<tool_call>\n<function=bake>\n</function>\n</tool_call>",
+     "R[] C[<tool_call>\n<function=bake>\n</function>\n</tool_call>]"},
+    {"qwen: talk about markup", kQwen, "Write <function=weather> and then more.",
+     "R[] C[Write <function=weather> and then more.]"},
+    {"qwen: a parameter twice", kQwen,
+     "<tool_call>\n<function=weather>\n<parameter=days>\n1\n</"
+     "parameter>\n<parameter=days>\n2\n"
+     "</parameter>\n</function>\n</tool_call>",
+     "R[] C[<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>] "
+     "weather(open){\"days\": 1"},
+    {"qwen: the end missing", kQwen,
+     "<tool_call>\n<function=weather>\n<parameter=days>\n1\n</parameter>\n",
+     "R[] C[] weather{\"days\": 1}"},
+    {"qwen: cut in a text", kQwen,
+     "<tool_call>\n<function=weather>\n<parameter=city>\nBonn am\n</para",
+     "R[] C[] weather(open){\"city\": \"Bonn am\\n</para"},
+    {"qwen: cut in a number", kQwen, "<tool_call>\n<function=weather>\n<parameter=days>\n12",
+     "R[] C[12] weather(open){\"days\": "},
+    {"glm: unknown function", kGlm, "<tool_call>bake<arg_key>a</arg_key>",
+     "R[] C[<tool_call>bake<arg_key>a</arg_key>]"},
+    {"glm: no value", kGlm, "<tool_call>weather<arg_key>city</arg_key>Bonn</tool_call>",
+     "R[] C[<arg_key>city</arg_key>Bonn</tool_call>] weather(open){"},
+    {"dsml: no mark", kDsml,
+     D("tool_calls>") D("invoke name=\"weather\">") D("parameter name=\"city\">") "x" E("parameter")
+         E("invoke") E("tool_calls"),
+     "R[] C[" D("parameter name=\"city\">") "x" E("parameter") E("invoke")
+         E("tool_calls") "] weather(open){"},
 };
 
 OutputFormat FormatOf(ToolSyntax syntax) {
