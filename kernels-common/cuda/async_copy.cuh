@@ -74,6 +74,37 @@ __device__ __forceinline__ void ArriveAfterCopies(std::uint64_t* barrier) {
                : "memory");
 }
 
+// Compute capability 9.0: one thread asks for `bytes` (both addresses and the count divide by 16),
+// and a barrier of one arrival completes a phase when they are there.
+__device__ __forceinline__ void ExpectBytes(std::uint64_t* barrier, std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void CopyBulk(void* shared, const void* global, std::uint32_t bytes,
+                                         std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(SharedAddress(shared)),
+      "l"(global), "r"(bytes), "r"(SharedAddress(barrier))
+      : "memory");
+}
+// What this thread wrote to shared memory comes before bulk copies into the same place.
+__device__ __forceinline__ void OrderBeforeBulk() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void WaitPhase(std::uint64_t* barrier, std::uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred complete;\n"
+      "WAIT:\n"
+      "mbarrier.try_wait.parity.shared.b64 complete, [%0], %1;\n"
+      "@!complete bra WAIT;\n"
+      "}" ::"r"(SharedAddress(barrier)),
+      "r"(parity)
+      : "memory");
+}
+
 // Waits for the barrier's first completion; what was copied is then there for this thread.
 __device__ __forceinline__ void WaitBarrier(std::uint64_t* barrier) {
   std::uint32_t done = 0;

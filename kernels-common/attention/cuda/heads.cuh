@@ -75,6 +75,38 @@ __device__ __forceinline__ void WarpRope(float* x, int n_rot, const float2* turn
   }
 }
 
+// Of a head of 32 * kParts values, lane l has values 32 * part + l: the sum of squares by its own
+// part of N8's order, norm by the factor r, and rope over the whole head by turn[part] of pairs
+// 32 * part + l.
+template <int kParts>
+__device__ __forceinline__ float SquaresOfParts(const float (&x)[kParts]) {
+  float sum = 0.0F;
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    sum = ExactFma(x[part], x[part], sum);
+  }
+  return sum;
+}
+template <int kParts>
+__device__ __forceinline__ void NormParts(float (&x)[kParts], float r,
+                                          const float (&weight)[kParts]) {
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    const float scaled = x[part] * r;
+    x[part] = scaled * weight[part];
+  }
+}
+template <int kParts>
+__device__ __forceinline__ void TurnParts(float (&x)[kParts], const float2 (&turn)[kParts / 2]) {
+#pragma unroll
+  for (int part = 0; part < kParts / 2; ++part) {
+    const float low = x[part];
+    const float high = x[part + kParts / 2];
+    x[part] = low * turn[part].x - high * turn[part].y;
+    x[part + kParts / 2] = high * turn[part].x + low * turn[part].y;
+  }
+}
+
 // One q8_0 block from the 32 values of the lanes. `block` is 2-byte aligned.
 __device__ __forceinline__ void WarpEncodeQ8(float x, std::byte* block, int lane) {
   const bool finite = __all_sync(0xFFFFFFFFU, fabsf(x) <= 3.402823466e38F) != 0;

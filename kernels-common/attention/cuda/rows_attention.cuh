@@ -348,50 +348,12 @@ class RowsBlock {
     }
   }
 
-  // The tree over a team's threads and lanes; thread t gets sum number t.
-  __device__ static float TeamTree(float (&sums)[kTeam][2]) {
-    TeamSteps<kTeam / 2>(sums);
-    return sums[0][0] + sums[0][1];
-  }
-  template <int kStep>
-  __device__ static void TeamSteps(float (&sums)[kTeam][2]) {
-#pragma unroll
-    for (int i = 0; i < kStep; ++i) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        sums[i][j] += __shfl_xor_sync(0xFFFFFFFFU, sums[i + kStep][j], kStep);
-      }
-    }
-    if constexpr (kStep > 1) {
-      TeamSteps<kStep / 2>(sums);
-    }
-  }
-
   // Warp h: maximum, exponentials and their sum of head h.
   __device__ void Softmax(int window, int count) {
     if (warp_ >= heads_) return;
     const float* scores = Floats(p_.score_at) + warp_ * kScoreStride;
     float* weights = Floats(p_.weight_at) + warp_ / 2 * kWindow * 2 + warp_ % 2;
-    float score[kWindow / kWarpLanes];
-    float max = -INFINITY;
-#pragma unroll
-    for (int i = 0; i < kWindow / kWarpLanes; ++i) {
-      const int key = lane_ + i * kWarpLanes;
-      score[i] = key < count ? scores[key] : -INFINITY;
-      max = fmaxf(max, score[i]);
-    }
-    max = WarpMax(max);
-    float sum = 0.0F;
-#pragma unroll
-    for (int i = 0; i < kWindow / kWarpLanes; ++i) {
-      const int key = lane_ + i * kWarpLanes;
-      if (key < count) {
-        const float weight = ExactExp(score[i] - max);
-        weights[2 * key] = weight;
-        sum += weight;
-      }
-    }
-    sum = WarpTree(sum);
+    const auto [max, sum] = WindowSoftmax(scores, weights, count);
     if (!Alone()) {
       if (lane_ == 0) {
         p_.window_sums[WindowPlace(warp_) + window] = {max, sum};

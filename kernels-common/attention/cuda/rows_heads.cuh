@@ -118,12 +118,7 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::QuickHeads(int fresh) {
   float r[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    float sum = 0.0F;
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      sum = ExactFma(x[i][part], x[i][part], sum);
-    }
-    r[i] = sum;
+    r[i] = SquaresOfParts(x[i]);
   }
 #pragma unroll
   for (int step = kWarpLanes / 2; step > 0; step /= 2) {
@@ -146,19 +141,9 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::QuickHeads(int fresh) {
       continue;
     }
     if ((query[i] ? in.q_norm : in.k_norm) != nullptr) {
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        const float scaled = x[i][part] * r[i];
-        x[i][part] = scaled * weight[i][part];
-      }
+      NormParts(x[i], r[i], weight[i]);
     }
-#pragma unroll
-    for (int part = 0; part < kParts / 2; ++part) {
-      const float low = x[i][part];
-      const float high = x[i][part + kParts / 2];
-      x[i][part] = low * turn[i][part].x - high * turn[i][part].y;
-      x[i][part + kParts / 2] = high * turn[i][part].x + low * turn[i][part].y;
-    }
+    TurnParts(x[i], turn[i]);
     if (query[i]) {
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {

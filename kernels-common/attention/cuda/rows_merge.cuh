@@ -94,18 +94,7 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::MergeFactors(int begin, int c
   if (warp_ >= heads) return;
   const float2* sums = p_.window_sums + WindowPlace(merger + warp_ * mergers) + begin;
   const float2 own = lane_ < count ? __ldcg(sums + lane_) : float2{-INFINITY, 0.0F};
-  float larger = own.x;
-#pragma unroll
-  for (int step = 1; step < kWarpLanes; step *= 2) {
-    const float below = __shfl_up_sync(0xFFFFFFFFU, larger, step);
-    larger = lane_ >= step && below > larger ? below : larger;
-  }
-  larger = *most > larger ? *most : larger;
-  const float above = __shfl_up_sync(0xFFFFFFFFU, larger, 1);
-  const float before = lane_ == 0 ? *most : above;
-  *most = __shfl_sync(0xFFFFFFFFU, larger, kWarpLanes - 1);
-  exchange_.merge[warp_][lane_] = {ExactExp(before - larger), ExactExp(own.x - larger), own.y,
-                                   0.0F};
+  exchange_.merge[warp_][lane_] = WindowFactors(own, most);
 }
 
 template <KvType kType, int kHeads, int kRounds>

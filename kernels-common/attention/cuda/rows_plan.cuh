@@ -124,6 +124,68 @@ __device__ __forceinline__ void DivideAll(float (&x)[kCount], float y) {
   }
 }
 
+// The tree over the threads of a team (16 lanes, with two lanes of N8's dot each) for 16 sums:
+// thread t gets sum number t, of which place i holds number i ^ t.
+template <int kStep>
+__device__ __forceinline__ void TeamSteps(float (&sums)[kTeam][2]) {
+#pragma unroll
+  for (int i = 0; i < kStep; ++i) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      sums[i][j] += __shfl_xor_sync(0xFFFFFFFFU, sums[i + kStep][j], kStep);
+    }
+  }
+  if constexpr (kStep > 1) {
+    TeamSteps<kStep / 2>(sums);
+  }
+}
+__device__ __forceinline__ float TeamTree(float (&sums)[kTeam][2]) {
+  TeamSteps<kTeam / 2>(sums);
+  return sums[0][0] + sums[0][1];
+}
+
+// One head's window by a warp: weights[2 * key] = exp(score - m); returns (m, sum of weights).
+__device__ __forceinline__ float2 WindowSoftmax(const float* scores, float* weights, int count) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  float score[kWindow / kWarpLanes];
+  float max = -INFINITY;
+#pragma unroll
+  for (int i = 0; i < kWindow / kWarpLanes; ++i) {
+    const int key = lane + i * kWarpLanes;
+    score[i] = key < count ? scores[key] : -INFINITY;
+    max = fmaxf(max, score[i]);
+  }
+  max = WarpMax(max);
+  float sum = 0.0F;
+#pragma unroll
+  for (int i = 0; i < kWindow / kWarpLanes; ++i) {
+    const int key = lane + i * kWarpLanes;
+    if (key < count) {
+      const float weight = ExactExp(score[i] - max);
+      weights[2 * key] = weight;
+      sum += weight;
+    }
+  }
+  return {max, WarpTree(sum)};
+}
+
+// What 32 windows in a row, one a lane with its (m, l), do to the merge: (a, b, l). `most` is the
+// maximum of the windows before, and then of these too.
+__device__ __forceinline__ float4 WindowFactors(float2 own, float* most) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  float larger = own.x;
+#pragma unroll
+  for (int step = 1; step < kWarpLanes; step *= 2) {
+    const float below = __shfl_up_sync(0xFFFFFFFFU, larger, step);
+    larger = lane >= step && below > larger ? below : larger;
+  }
+  larger = *most > larger ? *most : larger;
+  const float above = __shfl_up_sync(0xFFFFFFFFU, larger, 1);
+  const float before = lane == 0 ? *most : above;
+  *most = __shfl_sync(0xFFFFFFFFU, larger, kWarpLanes - 1);
+  return {ExactExp(before - larger), ExactExp(own.x - larger), own.y, 0.0F};
+}
+
 // Small exchanges between the threads of a block.
 struct RowsExchange {
   float4 merge[kRowsWarps][kWarpLanes];  // (a, b, l) of a head's windows

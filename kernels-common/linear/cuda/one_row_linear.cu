@@ -4,6 +4,7 @@
 
 #include "kernels-common/cuda/async_copy.cuh"
 #include "kernels-common/linear/cuda/one_row.cuh"
+#include "kernels-common/linear/cuda/row_codes.cuh"
 #include "kernels-common/quant/cuda/card_types.cuh"
 
 namespace bloomery::kernels::cuda {
@@ -13,7 +14,7 @@ constexpr int kChunkQ4K = 144;  // of 16 bytes, in a tile
 constexpr int kChunkQ6K = 210;
 // A warp's shared memory: a tile, 256 codes, their sums of 16 cut in two.
 constexpr int kTileRoom = kChunkQ6K * 16;
-constexpr int kWarpBytes = kTileRoom + 256 + 32;
+constexpr int kWarpBytes = kTileRoom + OwnCodes::kBytes;
 
 struct OneRowJob {
   const std::byte* data;
@@ -47,21 +48,6 @@ __device__ __forceinline__ void LoadEight(const float* from, float (&v)[8]) {
   const float4 b = __ldcg(reinterpret_cast<const float4*>(from) + 1);
   v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
   v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-}
-
-// NormFactor for kK values, a power of two: its division is exact, and a correctly rounded
-// reciprocal is the division by one.
-template <int kK>
-__device__ __forceinline__ float FactorOf(const float* x, float eps) {
-  static_assert((kK & (kK - 1)) == 0);
-  float sum = 0.0F;
-#pragma unroll 16
-  for (int i = 0; i < kK / 32; ++i) {
-    const float value = x[32 * i + threadIdx.x % 32];
-    sum = __fmaf_rn(value, value, sum);
-  }
-  const float mean = LaneTree(sum) * (1.0F / kK);
-  return __frcp_rn(__fsqrt_rn(mean + eps));
 }
 
 // kGroups groups of 256 in a row, a warp for each; a block makes one row tile. Small blocks: 320 of
@@ -106,7 +92,7 @@ __global__ void __launch_bounds__(32 * kGroups, kGroups == 8 ? 6 : 3)
     at[1] = make_float4(v[4], v[5], v[6], v[7]);
     __syncthreads();
     if (warp == 0) {
-      const float factor = FactorOf<256 * kGroups>(values, p.eps);
+      const float factor = NormFactorOf<256 * kGroups>(values, p.eps);
       if (lane == 0) *factor_at = factor;
     }
     __syncthreads();
@@ -116,16 +102,11 @@ __global__ void __launch_bounds__(32 * kGroups, kGroups == 8 ? 6 : 3)
   }
   const LaneCodes codes = QuantiseLane<256>(v);
   std::byte* own = mine + kTileRoom;
-  reinterpret_cast<uint2*>(own)[lane] = make_uint2(codes.words[0], codes.words[1]);
-  if (lane % 2 == 0) {
-    const int high = (codes.sum + 8) >> 4;
-    own[256 + lane / 2] = static_cast<std::byte>(high & 255);
-    own[272 + lane / 2] = static_cast<std::byte>((codes.sum - 16 * high) & 255);
-  }
+  OwnCodes::Store(own, codes.words, codes.sum);
   WaitForCopies<0>();
   __syncwarp();
-  const float u = q6k ? OneRowValue<kQ6K>(mine, own, own + 256, own + 272)
-                      : OneRowValue<kQ4K>(mine, own, own + 256, own + 272);
+  const float u = q6k ? OneRowValue<kQ6K>(mine, own, own + OwnCodes::kHigh, own + OwnCodes::kLow)
+                      : OneRowValue<kQ4K>(mine, own, own + OwnCodes::kHigh, own + OwnCodes::kLow);
   if (lane % 4 < 2) {
     partial[warp * 16 + lane / 4 + 8 * (lane % 4)] = __fmaf_rn(codes.scale, u, 0.0F);
   }

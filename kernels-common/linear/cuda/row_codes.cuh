@@ -113,6 +113,24 @@ __device__ __forceinline__ void CopyQuantisedRows(const QuantisedView& from, con
   }
 }
 
+// One group's codes, then their cut sums, as OneRowValue takes them; a warp's own memory.
+struct OwnCodes {
+  static constexpr int kHigh = 256;
+  static constexpr int kLow = 272;
+  static constexpr int kBytes = 288;
+
+  __device__ __forceinline__ static void Store(std::byte* own, const std::uint32_t (&words)[2],
+                                               std::int32_t sum) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    reinterpret_cast<uint2*>(own)[lane] = make_uint2(words[0], words[1]);
+    if (lane % 2 == 0) {
+      const std::int32_t high = (sum + 8) >> 4;
+      own[kHigh + lane / 2] = static_cast<std::byte>(high & 255);
+      own[kLow + lane / 2] = static_cast<std::byte>((sum - 16 * high) & 255);
+    }
+  }
+};
+
 // N8's tree over the lanes of a warp; every lane has the sum.
 __device__ __forceinline__ float LaneTree(float sum) {
 #pragma unroll
@@ -133,6 +151,21 @@ __device__ __forceinline__ float NormFactor(const float* x, int k, float eps) {
   }
   const float mean = LaneTree(sum) / static_cast<float>(k);
   return ExactInverseSqrt(mean + eps);
+}
+
+// The same for kK values, a power of two: its division is exact, and a correctly rounded
+// reciprocal is the division by one.
+template <int kK>
+__device__ __forceinline__ float NormFactorOf(const float* x, float eps) {
+  static_assert((kK & (kK - 1)) == 0);
+  float sum = 0.0F;
+#pragma unroll 16
+  for (int i = 0; i < kK / 32; ++i) {
+    const float value = x[32 * i + threadIdx.x % 32];
+    sum = __fmaf_rn(value, value, sum);
+  }
+  const float mean = LaneTree(sum) * (1.0F / kK);
+  return __frcp_rn(__fsqrt_rn(mean + eps));
 }
 
 // Eight values of a stretch by lane, zeros beyond k; x is 16-byte aligned.

@@ -4,61 +4,19 @@
 // warp, in registers, in a straight line; rows_experts.cu does the same for every other shape.
 #include "kernels-common/cuda/launch.cuh"
 #include "kernels-common/linear/cuda/one_row.cuh"
+#include "kernels-common/moe/cuda/one_row_route.cuh"
 #include "kernels-common/moe/cuda/rows_experts_params.cuh"
 
 namespace bloomery::kernels::cuda {
 namespace {
 
-constexpr int kPicks = 8;
+constexpr int kPicks = kOneRowPicks;
 constexpr int kInGroups = 2048 / 256;  // of gate and up
 constexpr int kOutGroups = 768 / 256;  // of down
-constexpr int kExpertsMax = 128;
+constexpr int kExpertsMax = kOneRowExperts;
 constexpr int kDownWarps = kPicks * kOutGroups;
 // Floats from pick to pick of down's t: the 4 rows x 8 picks of a warp meet in no bank.
 constexpr int kPickStride = 16 * kOutGroups + 4;
-
-// The expert of the pass's pick `last` (and all before it, whose weights lane l < 8 has of pick l)
-// by one warp: reference::RouteRow's bits.
-struct Routed {
-  std::int32_t id;     // of pick `last`
-  std::int32_t my_id;  // of pick `lane`
-  float my_probability;
-  float picked;  // their sum
-  bool finite;
-};
-__device__ __forceinline__ Routed RouteUpTo(const float* logits, int experts, int last) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  float p[4];
-#pragma unroll
-  for (int j = 0; j < 4; ++j) p[j] = 32 * j + lane < experts ? logits[32 * j + lane] : 0.0F;
-  const bool finite = Softmax(p, experts);
-  std::int32_t key[4];
-#pragma unroll
-  for (int j = 0; j < 4; ++j) key[j] = 32 * j + lane < experts ? __float_as_int(p[j]) : -1;
-  Routed routed = {0, 0, 0.0F, 0.0F, finite};
-#pragma unroll 1
-  for (int pick = 0; pick <= last; ++pick) {
-    const bool a = key[1] > key[0];
-    const bool b = key[3] > key[2];
-    const std::int32_t low = a ? key[1] : key[0];
-    const std::int32_t high = b ? key[3] : key[2];
-    const bool c = high > low;
-    const std::int32_t best = c ? high : low;
-    const int slot = c ? (b ? 3 : 2) : (a ? 1 : 0);
-    const std::int32_t most = __reduce_max_sync(kAllLanes, best);
-    const std::int32_t id =
-        __reduce_min_sync(kAllLanes, best == most ? 32 * slot + lane : kExpertsMax);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) key[j] = 32 * j + lane == id ? -1 : key[j];
-    routed.picked += __int_as_float(most);
-    routed.id = id;
-    if (pick == lane) {
-      routed.my_id = id;
-      routed.my_probability = __int_as_float(most);
-    }
-  }
-  return routed;
-}
 
 // A block: 16 rows of gate and of up of one pick; a warp a group of 256 values.
 __global__ void __launch_bounds__(32 * kInGroups, 3)
@@ -79,15 +37,18 @@ __global__ void __launch_bounds__(32 * kInGroups, 3)
       *reinterpret_cast<const uint2*>(row + p.quantised.sums_offset + 32 * group + 8 * (lane % 4));
   const float scale = reinterpret_cast<const float*>(row + p.quantised.scales_offset)[group];
   if (group == 0) {
-    const Routed routed = RouteUpTo(p.router.logits, p.experts, pick);
+    float logits[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      logits[j] = 32 * j + lane < p.experts ? p.router.logits[32 * j + lane] : 0.0F;
+    }
+    const Routed routed = RouteUpTo(logits, p.experts, pick, [](int, std::int32_t) {});
     if (lane == 0) expert = routed.id;
     if (writer) {
-      const float w =
-          (p.router.renormalise ? routed.my_probability / routed.picked : routed.my_probability) *
-          p.router.weight_scale;
+      const float w = routed.Weight(p.router.renormalise, p.router.weight_scale);
       if (lane < kPicks) {
         p.router.ids[lane] = routed.my_id;
-        p.router.weights[lane] = routed.finite ? w : __uint_as_float(0x7FC00000U);
+        p.router.weights[lane] = w;
       }
       if (lane == 0 && !routed.finite) atomicMin(p.failed_row, 0);
       __threadfence();
@@ -129,7 +90,7 @@ template <int kType>
 __global__ void __launch_bounds__(32 * kDownWarps, 1)
     OneRowDownKernel(const __grid_constant__ DownParams p) {
   using Tile = CardTile<kType>;
-  __shared__ __align__(16) std::byte exchange[kDownWarps * 288];
+  __shared__ __align__(16) std::byte exchange[kDownWarps * OwnCodes::kBytes];
   __shared__ float partial[kPicks * kPickStride];
   AllowNext();
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -156,17 +117,12 @@ __global__ void __launch_bounds__(32 * kDownWarps, 1)
   }
   const LaneCodes codes = QuantiseLane<256>(v);
   // Codes and cut sums change lanes.
-  std::byte* mine = exchange + 288 * warp;
-  *reinterpret_cast<uint2*>(mine + 8 * lane) = make_uint2(codes.words[0], codes.words[1]);
-  if (lane % 2 == 0) {
-    const std::int32_t high = (codes.sum + 8) >> 4;
-    mine[256 + lane / 2] = static_cast<std::byte>(high & 255);
-    mine[272 + lane / 2] = static_cast<std::byte>((codes.sum - 16 * high) & 255);
-  }
+  std::byte* mine = exchange + OwnCodes::kBytes * warp;
+  OwnCodes::Store(mine, codes.words, codes.sum);
   __syncwarp();
   const int q = lane % 4;
-  const CutSums sums(reinterpret_cast<const std::uint32_t*>(mine + 256)[q],
-                     reinterpret_cast<const std::uint32_t*>(mine + 272)[q]);
+  const CutSums sums(reinterpret_cast<const std::uint32_t*>(mine + OwnCodes::kHigh)[q],
+                     reinterpret_cast<const std::uint32_t*>(mine + OwnCodes::kLow)[q]);
   float u;
   if constexpr (kType == kQ4K) {
     u = OneRowDot(raw, OneRowB<kQ4K>(make_uint2(codes.words[0], codes.words[1]), lane), sums);
@@ -185,14 +141,8 @@ __global__ void __launch_bounds__(32 * kDownWarps, 1)
   float y = 0.0F;
 #pragma unroll
   for (int i = 0; i < kOutGroups; ++i) y += t[16 * i];
-  const float value = weight * y;
-  const bool valid = fabsf(value) < 0x1p26F;
-  if (!valid) atomicMin(p.failed_row, 0);
-  long long sum = valid ? __double2ll_rn(static_cast<double>(value) * 0x1p32) : 0;
-#pragma unroll
-  for (int step = 1; step < kPicks; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+  const float moe = SumOfPicks(weight * y, p.failed_row);
   if (of_pick == 0) {
-    const float moe = __ll2float_rn(sum) * 0x1p-32F;
     p.out[output] = p.residual == nullptr ? moe : residual + moe;
   }
 }

@@ -39,6 +39,13 @@ struct LaneCodes {
   float scale;
 };
 
+// LaneCodes::sum.
+__device__ __forceinline__ std::int32_t SumOfCodes(const std::uint32_t (&words)[2]) {
+  const int sum = __dp4a(static_cast<int>(words[0]), 0x01010101,
+                         __dp4a(static_cast<int>(words[1]), 0x01010101, 0));
+  return sum + __shfl_xor_sync(0xFFFFFFFFU, sum, 1);
+}
+
 // Lane l of the warp holds values 8l .. 8l+7 of a stretch of 256, zeros beyond the row. kGroup: 256
 // or 32. Order: none, a maximum and exact integer sums.
 template <int kGroup>
@@ -73,9 +80,7 @@ __device__ __forceinline__ LaneCodes QuantiseLane(const float (&v)[8]) {
     out.words[w] = __byte_perm(__byte_perm(code[4 * w], code[4 * w + 1], 0x0040),
                                __byte_perm(code[4 * w + 2], code[4 * w + 3], 0x0040), 0x5410);
   }
-  const int sum = __dp4a(static_cast<int>(out.words[0]), 0x01010101,
-                         __dp4a(static_cast<int>(out.words[1]), 0x01010101, 0));
-  out.sum = sum + __shfl_xor_sync(0xFFFFFFFFU, sum, 1);
+  out.sum = SumOfCodes(out.words);
   return out;
 }
 

@@ -1,0 +1,333 @@
+// Inside CUDA sources: attention in the kernel of one_row_layers.h, in the order of attention.h. A
+// unit is one window of 128 keys for 2, 4 or 8 heads of a kv head, so many that units are about as
+// many as blocks. What one window is all of is divided at once; else windows go to the words, and
+// a block for each two heads merges them. Either way two heads are a group of the output projection
+// and leave as codes.
+#pragma once
+
+#include "kernels-common/layer/cuda/one_row_block.cuh"
+
+namespace bloomery::kernels::cuda {
+
+__device__ inline void OneRowBlock::BeginAttention() {
+  windows_ = index_ / kWindow + 1;
+  heads_ = 2;
+  while (heads_ < S::kRatio && windows_ * (S::kHeads / heads_) > blocks_) heads_ *= 2;
+  units_ = windows_ * (S::kHeads / heads_);
+  // Units begin at blocks that have no third tile of QKV, and that do the merges.
+  unit_ = (block_ + 2 * S::kHeadGroups) % blocks_;
+  slot_at_ = static_cast<std::size_t>(*p_.slot) * p_.slot_bytes;
+}
+
+// The block's first window to L2, while it waits for the row.
+__device__ inline void OneRowBlock::AskForWindow() const {
+  if (unit_ >= units_ || thread_ >= 4 * kWindow) return;
+  const int chunks = S::kHeads / heads_;
+  const int window = unit_ / chunks;
+  const int kv_head = unit_ % chunks / (S::kRatio / heads_);
+  const int key = window * kWindow + thread_ / 2 % kWindow;
+  if (key >= index_) return;
+  const std::byte* plane = thread_ < 2 * kWindow ? w_->keys : w_->values;
+  const std::byte* line =
+      plane + slot_at_ + key * p_.row_bytes + kv_head * L::kValueStride + thread_ % 2 * 128;
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+}
+
+__device__ inline void OneRowBlock::Attend() {
+  switch (heads_) {
+    case 2:
+      AttendUnits<2>();
+      break;
+    case 4:
+      AttendUnits<4>();
+      break;
+    default:
+      AttendUnits<8>();
+      break;
+  }
+  if (windows_ > 1 && unit_ < S::kHeadGroups) MergeGroup(unit_);
+  OrderBeforeBulk();
+}
+
+template <int kHeads>
+__device__ void OneRowBlock::AttendUnits() {
+#pragma unroll 1
+  for (int unit = unit_; unit < units_; unit += blocks_) AttendUnit<kHeads>(unit);
+}
+
+template <int kHeads>
+__device__ void OneRowBlock::AttendUnit(int unit) {
+  constexpr int kChunks = S::kHeads / kHeads;  // units of a window
+  const int window = unit / kChunks;
+  const int first_head = unit % kChunks * kHeads;
+  const int kv_head = first_head / S::kRatio;
+  const int begin = window * kWindow;
+  const int count = min(kWindow, index_ + 1 - begin);
+  CopyWindow(begin, min(kWindow, index_ - begin), kv_head);
+  const bool newest = window == windows_ - 1;
+  MakeHeads<kHeads>(kv_head, first_head, newest ? index_ - begin : -1, first_head % S::kRatio == 0);
+  WaitForCopies<0>();
+  __syncthreads();
+  Score<kHeads>(count);
+  __syncthreads();
+  Softmax<kHeads>(window, first_head, count);
+  __syncthreads();
+  AddValues<kHeads>(window, first_head, count);
+  __syncthreads();
+  if (windows_ == 1) PutGroup(first_head / 2);
+}
+
+// Rows of planes that earlier passes wrote.
+__device__ inline void OneRowBlock::CopyWindow(int begin, int old_keys, int kv_head) const {
+  constexpr int kParts = L::kValueStride / 16;
+  const std::size_t at = slot_at_ + begin * p_.row_bytes + kv_head * L::kValueStride;
+#pragma unroll 1
+  for (int i = thread_; i < old_keys * kParts; i += S::kThreads) {
+    const int key = i / kParts;
+    const int part = i % kParts * 16;
+    CopyAsync<16>(shared_ + L::kFirst + key * L::kKeyStride + part,
+                  w_->keys + at + key * p_.row_bytes + part);
+    CopyAsync<16>(shared_ + L::kWindowValues + key * L::kValueStride + part,
+                  w_->values + at + key * p_.row_bytes + part);
+  }
+  CommitCopies();
+}
+
+// q of the unit's heads, and where the window has the row's own key at place `key`, k and v: to the
+// stage, and where `write` to the planes. A warp a head.
+template <int kHeads>
+__device__ void OneRowBlock::MakeHeads(int kv_head, int first_head, int key, bool write) const {
+  const bool query = warp_ < kHeads;
+  const bool value = warp_ == kHeads + 1;
+  if (warp_ > kHeads + 1 || (!query && key < 0)) return;
+  constexpr int kParts = S::kHeadDim / 32;
+  float weight[kParts];
+  float2 turn[kParts / 2];
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    weight[part] = __ldg((query ? w_->q_norm : w_->k_norm) + 32 * part + lane_);
+  }
+#pragma unroll
+  for (int part = 0; part < kParts / 2; ++part) {
+    turn[part] = reinterpret_cast<const float2*>(shared_ + L::kTurns)[32 * part + lane_];
+  }
+  const int head = query   ? first_head + warp_
+                   : value ? S::kHeads + S::kKvHeads + kv_head
+                           : S::kHeads + kv_head;
+  std::uint32_t bits[kParts];
+  GetWords<kParts>(p_.words + W::kQkv + head * S::kHeadDim + lane_, 32, tag_, bits);
+  float x[kParts];
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) x[part] = __uint_as_float(bits[part]);
+  if (!value) {
+    const float sum = WarpTree(SquaresOfParts(x));
+    const float eps = query ? w_->q_eps : w_->k_eps;
+    NormParts(x, ExactInverseSqrt(sum / static_cast<float>(S::kHeadDim) + eps), weight);
+    TurnParts(x, turn);
+  }
+  if (query) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      Floats(L::kQuery)[warp_ * S::kHeadDim + 32 * part + lane_] = x[part];
+    }
+    return;
+  }
+  std::byte* stage = value ? shared_ + L::kWindowValues + key * L::kValueStride
+                           : shared_ + L::kFirst + key * L::kKeyStride;
+  std::byte* plane = (value ? w_->values : w_->keys) + slot_at_ + index_ * p_.row_bytes +
+                     kv_head * L::kValueStride;
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    constexpr int kBytes = PlaneBytes<KvType::kF16>(32);
+    WarpEncodeLane<KvType::kF16>(x[part], stage + part * kBytes, lane_);
+    if (write) WarpEncodeLane<KvType::kF16>(x[part], plane + part * kBytes, lane_);
+  }
+}
+
+// A team of 16 threads has 16 sums at a time: all heads by 16 / kHeads keys (rows_attention.cuh).
+template <int kHeads>
+__device__ void OneRowBlock::Score(int count) const {
+  constexpr int kKeys = kTeam / kHeads;
+  constexpr int kSets = kWindow / kKeys;
+  const int thread = lane_ % kTeam;
+  const int own_head = thread / kKeys;
+  const int own_key = thread % kKeys;
+  const float* query = Floats(L::kQuery) + 2 * thread;
+#pragma unroll 1
+  for (int pair = warp_; pair < kSets / 2; pair += S::kWarps) {
+    if (2 * pair * kKeys >= count) break;
+    const int first = (2 * pair + lane_ / kTeam) * kKeys;
+    const std::byte* keys = shared_ + L::kFirst + first * L::kKeyStride + 4 * thread;
+    float sums[kTeam][2] = {};
+#pragma unroll
+    for (int step = 0; step < S::kHeadDim / 32; ++step) {
+      float2 q[kHeads];
+#pragma unroll
+      for (int head = 0; head < kHeads; ++head) {
+        q[head] =
+            *reinterpret_cast<const float2*>(query + (head ^ own_head) * S::kHeadDim + 32 * step);
+      }
+#pragma unroll
+      for (int key = 0; key < kKeys; ++key) {
+        float k[2];
+        RawValues<KvType::kF16, 2>(keys + (key ^ own_key) * L::kKeyStride + 64 * step).Get(k);
+#pragma unroll
+        for (int head = 0; head < kHeads; ++head) {
+          float(&sum)[2] = sums[head * kKeys + key];
+          sum[0] = ExactFma(q[head].x, k[0], sum[0]);
+          sum[1] = ExactFma(q[head].y, k[1], sum[1]);
+        }
+      }
+    }
+    const float sum = TeamTree(sums);
+    Floats(L::kScores)[own_head * kScoreStride + first + own_key] = sum * p_.scale;
+  }
+}
+
+// Warp h: weights exp(s - m) of head h, side by side with those of h ^ 1; m and l where they are
+// wanted.
+template <int kHeads>
+__device__ void OneRowBlock::Softmax(int window, int first_head, int count) const {
+  if (warp_ >= kHeads) return;
+  const float* scores = Floats(L::kScores) + warp_ * kScoreStride;
+  float* weights = Floats(L::kWeights) + warp_ / 2 * kWindow * 2 + warp_ % 2;
+  const float2 sums = WindowSoftmax(scores, weights, count);
+  if (lane_ != 0) return;
+  if (windows_ == 1) {
+    Small().sums[warp_] = sums.y;
+  } else {
+    const int place = (first_head + warp_) * p_.windows_most + window;
+    PutPair(p_.words + W::kSums + 2 * place, __float_as_uint(sums.x), __float_as_uint(sums.y),
+            tag_);
+  }
+}
+
+template <int kHeads>
+__device__ void OneRowBlock::AddValues(int window, int first_head, int count) const {
+  constexpr int kDims = kHeads == 2 ? 1 : 2;  // a thread's, for two heads
+  constexpr int kTiles = S::kHeadDim / kDims;
+  if (thread_ >= kHeads / 2 * kTiles) return;
+  const int pair = thread_ / kTiles;
+  const int dim = thread_ % kTiles * kDims;
+  const float2* weights = reinterpret_cast<const float2*>(Floats(L::kWeights)) + pair * kWindow;
+  const std::byte* values = shared_ + L::kWindowValues + 2 * dim;
+  float o[2][kDims] = {};
+  const auto add = [&](int key) {
+    const float2 weight = weights[key];
+    const std::byte* at = values + key * L::kValueStride;
+    float v[kDims];
+    if constexpr (kDims == 1) {
+      v[0] = __half2float(*reinterpret_cast<const __half*>(at));
+    } else {
+      RawValues<KvType::kF16, 2>(at).Get(v);
+    }
+#pragma unroll
+    for (int i = 0; i < kDims; ++i) {
+      o[0][i] = ExactFma(weight.x, v[i], o[0][i]);
+      o[1][i] = ExactFma(weight.y, v[i], o[1][i]);
+    }
+  };
+  int key = 0;
+#pragma unroll 1
+  for (; key + 8 <= count; key += 8) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) add(key + i);
+  }
+#pragma unroll 1
+  for (; key < count; ++key) add(key);
+  if (windows_ == 1) {  // then kHeads is 2
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float x[kDims];
+#pragma unroll
+      for (int j = 0; j < kDims; ++j) x[j] = o[i][j];
+      DivideAll(x, Small().sums[i]);
+#pragma unroll
+      for (int j = 0; j < kDims; ++j) Floats(L::kQuery)[i * S::kHeadDim + dim + j] = x[j];
+    }
+    return;
+  }
+  const std::size_t sums = static_cast<std::size_t>(S::kHeads) * p_.windows_most * 2;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const std::size_t place = (first_head + 2 * pair + i) * p_.windows_most + window;
+    Word* to = p_.words + W::kSums + sums + place * S::kHeadDim + dim;
+    if constexpr (kDims == 1) {
+      PutWord(to, o[i][0], tag_);
+    } else {
+      PutPair(to, __float_as_uint(o[i][0]), __float_as_uint(o[i][kDims - 1]), tag_);
+    }
+  }
+}
+
+// Two heads' 256 values from shared memory as a group of codes; warp 0.
+__device__ inline void OneRowBlock::PutGroup(int group) const {
+  if (warp_ != 0) return;
+  float v[8];
+  const auto* at = reinterpret_cast<const float4*>(Floats(L::kQuery) + 8 * lane_);
+  *reinterpret_cast<float4*>(v) = at[0];
+  *reinterpret_cast<float4*>(v + 4) = at[1];
+  const LaneCodes codes = QuantiseLane<256>(v);
+#pragma unroll
+  for (int copy = 0; copy < W::kCodeCopies; ++copy) {
+    Word* words = p_.words + W::kCodes + copy * W::kCodeWords + group * W::kCodeGroup;
+    PutPair(words + 2 * lane_, codes.words[0], codes.words[1], tag_);
+    if (lane_ == 0) PutWord(words + 64, codes.scale, tag_);
+  }
+}
+
+// Windows of two heads, ascending, 32 at a time; values come into kFirst, [head][window][dim].
+__device__ inline void OneRowBlock::MergeGroup(int group) const {
+  const std::size_t sums = static_cast<std::size_t>(S::kHeads) * p_.windows_most * 2;
+  float* values = Floats(L::kFirst);
+  auto* factors = reinterpret_cast<float4*>(Floats(L::kScores));  // [head][window]
+  const int head = thread_ / S::kHeadDim;
+  const int dim = thread_ % S::kHeadDim;
+  float most = -INFINITY;
+  float total = 0.0F;
+  float sum = 0.0F;
+#pragma unroll 1
+  for (int begin = 0; begin < windows_; begin += 32) {
+    const int count = min(32, windows_ - begin);
+    if (warp_ < 2) {
+      float2 own = {-INFINITY, 0.0F};
+      if (lane_ < count) {
+        const int place = (2 * group + warp_) * p_.windows_most + begin + lane_;
+        std::uint32_t bits[2];
+        GetPairs<1>(p_.words + W::kSums + 2 * place, 0, tag_, bits);
+        own = {__uint_as_float(bits[0]), __uint_as_float(bits[1])};
+      }
+      factors[32 * warp_ + lane_] = WindowFactors(own, &most);
+    }
+#pragma unroll 1
+    for (int i = warp_; i < 2 * count; i += S::kWarps) {
+      const int of = i / count;
+      const int window = i - of * count;
+      const std::size_t place = (2 * group + of) * p_.windows_most + begin + window;
+      std::uint32_t bits[4];
+      GetPairs<2>(p_.words + W::kSums + sums + place * S::kHeadDim + 2 * lane_, 64, tag_, bits);
+      auto* to = reinterpret_cast<uint2*>(values + (32 * of + window) * S::kHeadDim) + lane_;
+      to[0] = make_uint2(bits[0], bits[1]);
+      to[32] = make_uint2(bits[2], bits[3]);
+    }
+    __syncthreads();
+    if (thread_ < 2 * S::kHeadDim) {
+      const float* value = values + 32 * head * S::kHeadDim + dim;
+      const float4* factor = factors + 32 * head;
+#pragma unroll 4
+      for (int window = 0; window < count; ++window) {
+        const float4 by = factor[window];
+        const float part = value[window * S::kHeadDim];
+        const bool first = begin + window == 0;
+        total = first ? part : total * by.x + part * by.y;
+        sum = first ? by.z : sum * by.x + by.z * by.y;
+      }
+    }
+    __syncthreads();
+  }
+  if (thread_ < 2 * S::kHeadDim) Floats(L::kQuery)[thread_] = total / sum;
+  __syncthreads();
+  PutGroup(group);
+}
+
+}  // namespace bloomery::kernels::cuda

@@ -1,0 +1,77 @@
+// Inside CUDA sources: routing and the sum of picks of one row of up to 128 experts and 8 picks,
+// the shapes that decode speed depends on (one_row_experts.cu, layer/cuda).
+#pragma once
+
+#include "kernels-common/linear/cuda/row_codes.cuh"
+#include "kernels-common/moe/cuda/route.cuh"
+
+namespace bloomery::kernels::cuda {
+
+inline constexpr int kOneRowPicks = 8;
+inline constexpr int kOneRowExperts = 128;
+
+// The expert of the pass's pick `last` (and all before it, whose weights lane l < 8 has of pick l)
+// by one warp: reference::RouteRow's bits.
+struct Routed {
+  std::int32_t id;     // of pick `last`
+  std::int32_t my_id;  // of pick `lane`
+  float my_probability;
+  float picked;  // their sum
+  bool finite;
+
+  // Of pick `lane`.
+  __device__ __forceinline__ float Weight(bool renormalise, float scale) const {
+    const float w = (renormalise ? my_probability / picked : my_probability) * scale;
+    return finite ? w : __uint_as_float(0x7FC00000U);
+  }
+};
+
+// `p`: logits of experts 32j + lane, 0 where there is none. each(pick, id) is called as soon as an
+// expert is known.
+template <class Each>
+__device__ __forceinline__ Routed RouteUpTo(float (&p)[4], int experts, int last,
+                                            const Each& each) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const bool finite = Softmax(p, experts);
+  std::int32_t key[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) key[j] = 32 * j + lane < experts ? __float_as_int(p[j]) : -1;
+  Routed routed = {0, 0, 0.0F, 0.0F, finite};
+#pragma unroll 1
+  for (int pick = 0; pick <= last; ++pick) {
+    const bool a = key[1] > key[0];
+    const bool b = key[3] > key[2];
+    const std::int32_t low = a ? key[1] : key[0];
+    const std::int32_t high = b ? key[3] : key[2];
+    const bool c = high > low;
+    const std::int32_t best = c ? high : low;
+    const int slot = c ? (b ? 3 : 2) : (a ? 1 : 0);
+    const std::int32_t most = __reduce_max_sync(kAllLanes, best);
+    const std::int32_t id =
+        __reduce_min_sync(kAllLanes, best == most ? 32 * slot + lane : kOneRowExperts);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) key[j] = 32 * j + lane == id ? -1 : key[j];
+    routed.picked += __int_as_float(most);
+    routed.id = id;
+    each(pick, id);
+    if (pick == lane) {
+      routed.my_id = id;
+      routed.my_probability = __int_as_float(most);
+    }
+  }
+  return routed;
+}
+
+// N7 of an output's eight picks, lanes 8r + pick with v_p each: f32(sum Q) * 2^-32.
+__device__ __forceinline__ float SumOfPicks(float value, std::int32_t* failed_row) {
+  const bool valid = fabsf(value) < 0x1p26F;
+  if (!valid) atomicMin(failed_row, 0);
+  long long sum = valid ? __double2ll_rn(static_cast<double>(value) * 0x1p32) : 0;
+#pragma unroll
+  for (int step = 1; step < kOneRowPicks; step *= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, step);
+  }
+  return __ll2float_rn(sum) * 0x1p-32F;
+}
+
+}  // namespace bloomery::kernels::cuda
