@@ -9,32 +9,44 @@
 
 namespace bloomery::kernels::cuda {
 
-__device__ inline void OneRowBlock::BeginAttention() {
-  windows_ = index_ / kWindow + 1;
-  heads_ = 2;
-  while (heads_ < S::kRatio && windows_ * (S::kHeads / heads_) > blocks_) heads_ *= 2;
-  units_ = windows_ * (S::kHeads / heads_);
-  // Units begin at blocks that have no third tile of QKV, and that do the merges.
-  unit_ = (block_ + 2 * S::kHeadGroups) % blocks_;
-  slot_at_ = static_cast<std::size_t>(*p_.slot) * p_.slot_bytes;
+// By one thread.
+__device__ inline void OneRowBlock::BeginAttention() const {
+  LayerSmall& small = Small();
+  small.index = *p_.index;
+  small.windows = small.index / kWindow + 1;
+  small.heads = 2;
+  while (small.heads < S::kRatio && small.windows * (S::kHeads / small.heads) > Blocks()) {
+    small.heads *= 2;
+  }
+  small.units = small.windows * (S::kHeads / small.heads);
+  small.slot_at = static_cast<std::size_t>(*p_.slot) * p_.slot_bytes;
+}
+
+// Units begin at blocks that have no third tile of QKV; so do merges.
+__device__ inline int OneRowBlock::FirstUnit(const LayerThread& me) {
+  return (me.block + 2 * S::kHeadGroups) % Blocks();
 }
 
 // The block's first window to L2, while it waits for the row.
-__device__ inline void OneRowBlock::AskForWindow() const {
-  if (unit_ >= units_ || thread_ >= 4 * kWindow) return;
-  const int chunks = S::kHeads / heads_;
-  const int window = unit_ / chunks;
-  const int kv_head = unit_ % chunks / (S::kRatio / heads_);
-  const int key = window * kWindow + thread_ / 2 % kWindow;
-  if (key >= index_) return;
-  const std::byte* plane = thread_ < 2 * kWindow ? w_->keys : w_->values;
+__device__ inline void OneRowBlock::AskForWindow(const LayerThread& me) const {
+  const LayerSmall& small = Small();
+  const LayerWeights& w = Layer();
+  if (FirstUnit(me) >= small.units || me.thread >= 4 * kWindow) return;
+  const int chunks = S::kHeads / small.heads;
+  const int window = FirstUnit(me) / chunks;
+  const int kv_head = FirstUnit(me) % chunks / (S::kRatio / small.heads);
+  const int key = window * kWindow + me.thread / 2 % kWindow;
+  if (key >= small.index) return;
+  const std::byte* plane = me.thread < 2 * kWindow ? w.keys : w.values;
   const std::byte* line =
-      plane + slot_at_ + key * p_.row_bytes + kv_head * L::kValueStride + thread_ % 2 * 128;
+      plane + small.slot_at + key * p_.row_bytes + kv_head * L::kValueStride + me.thread % 2 * 128;
   asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
 }
 
 __device__ inline void OneRowBlock::Attend() {
-  switch (heads_) {
+  const LayerThread me;
+  const LayerSmall& small = Small();
+  switch (small.heads) {
     case 2:
       AttendUnits<2>();
       break;
@@ -45,27 +57,31 @@ __device__ inline void OneRowBlock::Attend() {
       AttendUnits<8>();
       break;
   }
-  if (windows_ > 1 && unit_ < S::kHeadGroups) MergeGroup(unit_);
+  if (small.windows > 1 && FirstUnit(me) < S::kHeadGroups) MergeGroup(FirstUnit(me));
   OrderBeforeBulk();
 }
 
 template <int kHeads>
 __device__ void OneRowBlock::AttendUnits() {
+  const LayerThread me;
+  const LayerSmall& small = Small();
 #pragma unroll 1
-  for (int unit = unit_; unit < units_; unit += blocks_) AttendUnit<kHeads>(unit);
+  for (int unit = FirstUnit(me); unit < small.units; unit += Blocks()) AttendUnit<kHeads>(unit);
 }
 
 template <int kHeads>
 __device__ void OneRowBlock::AttendUnit(int unit) {
+  const LayerSmall& small = Small();
   constexpr int kChunks = S::kHeads / kHeads;  // units of a window
   const int window = unit / kChunks;
   const int first_head = unit % kChunks * kHeads;
   const int kv_head = first_head / S::kRatio;
   const int begin = window * kWindow;
-  const int count = min(kWindow, index_ + 1 - begin);
-  CopyWindow(begin, min(kWindow, index_ - begin), kv_head);
-  const bool newest = window == windows_ - 1;
-  MakeHeads<kHeads>(kv_head, first_head, newest ? index_ - begin : -1, first_head % S::kRatio == 0);
+  const int count = min(kWindow, small.index + 1 - begin);
+  CopyWindow(begin, min(kWindow, small.index - begin), kv_head);
+  const bool newest = window == small.windows - 1;
+  MakeHeads<kHeads>(kv_head, first_head, newest ? small.index - begin : -1,
+                    first_head % S::kRatio == 0);
   WaitForCopies<0>();
   __syncthreads();
   Score<kHeads>(count);
@@ -74,21 +90,24 @@ __device__ void OneRowBlock::AttendUnit(int unit) {
   __syncthreads();
   AddValues<kHeads>(window, first_head, count);
   __syncthreads();
-  if (windows_ == 1) PutGroup(first_head / 2);
+  if (small.windows == 1) PutGroup(first_head / 2);
 }
 
 // Rows of planes that earlier passes wrote.
 __device__ inline void OneRowBlock::CopyWindow(int begin, int old_keys, int kv_head) const {
+  const LayerThread me;
+  const LayerSmall& small = Small();
+  const LayerWeights& w = Layer();
   constexpr int kParts = L::kValueStride / 16;
-  const std::size_t at = slot_at_ + begin * p_.row_bytes + kv_head * L::kValueStride;
+  const std::size_t at = small.slot_at + begin * p_.row_bytes + kv_head * L::kValueStride;
 #pragma unroll 1
-  for (int i = thread_; i < old_keys * kParts; i += S::kThreads) {
+  for (int i = me.thread; i < old_keys * kParts; i += S::kThreads) {
     const int key = i / kParts;
     const int part = i % kParts * 16;
-    CopyAsync<16>(shared_ + L::kFirst + key * L::kKeyStride + part,
-                  w_->keys + at + key * p_.row_bytes + part);
-    CopyAsync<16>(shared_ + L::kWindowValues + key * L::kValueStride + part,
-                  w_->values + at + key * p_.row_bytes + part);
+    CopyAsync<16>(layer_shared + L::kFirst + key * L::kKeyStride + part,
+                  w.keys + at + key * p_.row_bytes + part);
+    CopyAsync<16>(layer_shared + L::kWindowValues + key * L::kValueStride + part,
+                  w.values + at + key * p_.row_bytes + part);
   }
   CommitCopies();
 }
@@ -97,69 +116,73 @@ __device__ inline void OneRowBlock::CopyWindow(int begin, int old_keys, int kv_h
 // stage, and where `write` to the planes. A warp a head.
 template <int kHeads>
 __device__ void OneRowBlock::MakeHeads(int kv_head, int first_head, int key, bool write) const {
-  const bool query = warp_ < kHeads;
-  const bool value = warp_ == kHeads + 1;
-  if (warp_ > kHeads + 1 || (!query && key < 0)) return;
+  const LayerThread me;
+  const LayerSmall& small = Small();
+  const LayerWeights& w = Layer();
+  const bool query = me.warp < kHeads;
+  const bool value = me.warp == kHeads + 1;
+  if (me.warp > kHeads + 1 || (!query && key < 0)) return;
   constexpr int kParts = S::kHeadDim / 32;
   float weight[kParts];
   float2 turn[kParts / 2];
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
-    weight[part] = __ldg((query ? w_->q_norm : w_->k_norm) + 32 * part + lane_);
+    weight[part] = __ldg((query ? w.q_norm : w.k_norm) + 32 * part + me.lane);
   }
 #pragma unroll
   for (int part = 0; part < kParts / 2; ++part) {
-    turn[part] = reinterpret_cast<const float2*>(shared_ + L::kTurns)[32 * part + lane_];
+    turn[part] = reinterpret_cast<const float2*>(layer_shared + L::kTurns)[32 * part + me.lane];
   }
-  const int head = query   ? first_head + warp_
+  const int head = query   ? first_head + me.warp
                    : value ? S::kHeads + S::kKvHeads + kv_head
                            : S::kHeads + kv_head;
   std::uint32_t bits[kParts];
-  GetWords<kParts>(p_.words + W::kQkv + head * S::kHeadDim + lane_, 32, tag_, bits);
+  GetWords<kParts>(p_.words + W::kQkv + head * S::kHeadDim + me.lane, 32, tag_, bits);
   float x[kParts];
 #pragma unroll
   for (int part = 0; part < kParts; ++part) x[part] = __uint_as_float(bits[part]);
   if (!value) {
     const float sum = WarpTree(SquaresOfParts(x));
-    const float eps = query ? w_->q_eps : w_->k_eps;
+    const float eps = query ? w.q_eps : w.k_eps;
     NormParts(x, ExactInverseSqrt(sum / static_cast<float>(S::kHeadDim) + eps), weight);
     TurnParts(x, turn);
   }
   if (query) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      Floats(L::kQuery)[warp_ * S::kHeadDim + 32 * part + lane_] = x[part];
+      Floats(L::kQuery)[me.warp * S::kHeadDim + 32 * part + me.lane] = x[part];
     }
     return;
   }
-  std::byte* stage = value ? shared_ + L::kWindowValues + key * L::kValueStride
-                           : shared_ + L::kFirst + key * L::kKeyStride;
-  std::byte* plane = (value ? w_->values : w_->keys) + slot_at_ + index_ * p_.row_bytes +
+  std::byte* stage = value ? layer_shared + L::kWindowValues + key * L::kValueStride
+                           : layer_shared + L::kFirst + key * L::kKeyStride;
+  std::byte* plane = (value ? w.values : w.keys) + small.slot_at + small.index * p_.row_bytes +
                      kv_head * L::kValueStride;
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
     constexpr int kBytes = PlaneBytes<KvType::kF16>(32);
-    WarpEncodeLane<KvType::kF16>(x[part], stage + part * kBytes, lane_);
-    if (write) WarpEncodeLane<KvType::kF16>(x[part], plane + part * kBytes, lane_);
+    WarpEncodeLane<KvType::kF16>(x[part], stage + part * kBytes, me.lane);
+    if (write) WarpEncodeLane<KvType::kF16>(x[part], plane + part * kBytes, me.lane);
   }
 }
 
 // A team of 16 threads has 16 sums at a time: all heads by 16 / kHeads keys (rows_attention.cuh).
 template <int kHeads>
 __device__ void OneRowBlock::Score(int count) const {
+  const LayerThread me;
   constexpr int kKeys = kTeam / kHeads;
   constexpr int kSets = kWindow / kKeys;
-  const int thread = lane_ % kTeam;
+  const int thread = me.lane % kTeam;
   const int own_head = thread / kKeys;
   const int own_key = thread % kKeys;
   const float* query = Floats(L::kQuery) + 2 * thread;
 #pragma unroll 1
-  for (int pair = warp_; pair < kSets / 2; pair += S::kWarps) {
+  for (int pair = me.warp; pair < kSets / 2; pair += S::kWarps) {
     if (2 * pair * kKeys >= count) break;
-    const int first = (2 * pair + lane_ / kTeam) * kKeys;
-    const std::byte* keys = shared_ + L::kFirst + first * L::kKeyStride + 4 * thread;
+    const int first = (2 * pair + me.lane / kTeam) * kKeys;
+    const std::byte* keys = layer_shared + L::kFirst + first * L::kKeyStride + 4 * thread;
     float sums[kTeam][2] = {};
-#pragma unroll
+#pragma unroll 1
     for (int step = 0; step < S::kHeadDim / 32; ++step) {
       float2 q[kHeads];
 #pragma unroll
@@ -188,15 +211,17 @@ __device__ void OneRowBlock::Score(int count) const {
 // wanted.
 template <int kHeads>
 __device__ void OneRowBlock::Softmax(int window, int first_head, int count) const {
-  if (warp_ >= kHeads) return;
-  const float* scores = Floats(L::kScores) + warp_ * kScoreStride;
-  float* weights = Floats(L::kWeights) + warp_ / 2 * kWindow * 2 + warp_ % 2;
+  const LayerThread me;
+  const LayerSmall& small = Small();
+  if (me.warp >= kHeads) return;
+  const float* scores = Floats(L::kScores) + me.warp * kScoreStride;
+  float* weights = Floats(L::kWeights) + me.warp / 2 * kWindow * 2 + me.warp % 2;
   const float2 sums = WindowSoftmax(scores, weights, count);
-  if (lane_ != 0) return;
-  if (windows_ == 1) {
-    Small().sums[warp_] = sums.y;
+  if (me.lane != 0) return;
+  if (small.windows == 1) {
+    Small().sums[me.warp] = sums.y;
   } else {
-    const int place = (first_head + warp_) * p_.windows_most + window;
+    const int place = (first_head + me.warp) * p_.windows_most + window;
     PutPair(p_.words + W::kSums + 2 * place, __float_as_uint(sums.x), __float_as_uint(sums.y),
             tag_);
   }
@@ -204,13 +229,15 @@ __device__ void OneRowBlock::Softmax(int window, int first_head, int count) cons
 
 template <int kHeads>
 __device__ void OneRowBlock::AddValues(int window, int first_head, int count) const {
+  const LayerThread me;
+  const LayerSmall& small = Small();
   constexpr int kDims = kHeads == 2 ? 1 : 2;  // a thread's, for two heads
   constexpr int kTiles = S::kHeadDim / kDims;
-  if (thread_ >= kHeads / 2 * kTiles) return;
-  const int pair = thread_ / kTiles;
-  const int dim = thread_ % kTiles * kDims;
+  if (me.thread >= kHeads / 2 * kTiles) return;
+  const int pair = me.thread / kTiles;
+  const int dim = me.thread % kTiles * kDims;
   const float2* weights = reinterpret_cast<const float2*>(Floats(L::kWeights)) + pair * kWindow;
-  const std::byte* values = shared_ + L::kWindowValues + 2 * dim;
+  const std::byte* values = layer_shared + L::kWindowValues + 2 * dim;
   float o[2][kDims] = {};
   const auto add = [&](int key) {
     const float2 weight = weights[key];
@@ -235,7 +262,7 @@ __device__ void OneRowBlock::AddValues(int window, int first_head, int count) co
   }
 #pragma unroll 1
   for (; key < count; ++key) add(key);
-  if (windows_ == 1) {  // then kHeads is 2
+  if (small.windows == 1) {  // then kHeads is 2
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float x[kDims];
@@ -262,56 +289,59 @@ __device__ void OneRowBlock::AddValues(int window, int first_head, int count) co
 
 // Two heads' 256 values from shared memory as a group of codes; warp 0.
 __device__ inline void OneRowBlock::PutGroup(int group) const {
-  if (warp_ != 0) return;
+  const LayerThread me;
+  if (me.warp != 0) return;
   float v[8];
-  const auto* at = reinterpret_cast<const float4*>(Floats(L::kQuery) + 8 * lane_);
+  const auto* at = reinterpret_cast<const float4*>(Floats(L::kQuery) + 8 * me.lane);
   *reinterpret_cast<float4*>(v) = at[0];
   *reinterpret_cast<float4*>(v + 4) = at[1];
   const LaneCodes codes = QuantiseLane<256>(v);
 #pragma unroll
   for (int copy = 0; copy < W::kCodeCopies; ++copy) {
     Word* words = p_.words + W::kCodes + copy * W::kCodeWords + group * W::kCodeGroup;
-    PutPair(words + 2 * lane_, codes.words[0], codes.words[1], tag_);
-    if (lane_ == 0) PutWord(words + 64, codes.scale, tag_);
+    PutPair(words + 2 * me.lane, codes.words[0], codes.words[1], tag_);
+    if (me.lane == 0) PutWord(words + 64, codes.scale, tag_);
   }
 }
 
 // Windows of two heads, ascending, 32 at a time; values come into kFirst, [head][window][dim].
 __device__ inline void OneRowBlock::MergeGroup(int group) const {
+  const LayerThread me;
+  const LayerSmall& small = Small();
   const std::size_t sums = static_cast<std::size_t>(S::kHeads) * p_.windows_most * 2;
   float* values = Floats(L::kFirst);
   auto* factors = reinterpret_cast<float4*>(Floats(L::kScores));  // [head][window]
-  const int head = thread_ / S::kHeadDim;
-  const int dim = thread_ % S::kHeadDim;
+  const int head = me.thread / S::kHeadDim;
+  const int dim = me.thread % S::kHeadDim;
   float most = -INFINITY;
   float total = 0.0F;
   float sum = 0.0F;
 #pragma unroll 1
-  for (int begin = 0; begin < windows_; begin += 32) {
-    const int count = min(32, windows_ - begin);
-    if (warp_ < 2) {
+  for (int begin = 0; begin < small.windows; begin += 32) {
+    const int count = min(32, small.windows - begin);
+    if (me.warp < 2) {
       float2 own = {-INFINITY, 0.0F};
-      if (lane_ < count) {
-        const int place = (2 * group + warp_) * p_.windows_most + begin + lane_;
+      if (me.lane < count) {
+        const int place = (2 * group + me.warp) * p_.windows_most + begin + me.lane;
         std::uint32_t bits[2];
         GetPairs<1>(p_.words + W::kSums + 2 * place, 0, tag_, bits);
         own = {__uint_as_float(bits[0]), __uint_as_float(bits[1])};
       }
-      factors[32 * warp_ + lane_] = WindowFactors(own, &most);
+      factors[32 * me.warp + me.lane] = WindowFactors(own, &most);
     }
 #pragma unroll 1
-    for (int i = warp_; i < 2 * count; i += S::kWarps) {
+    for (int i = me.warp; i < 2 * count; i += S::kWarps) {
       const int of = i / count;
       const int window = i - of * count;
       const std::size_t place = (2 * group + of) * p_.windows_most + begin + window;
       std::uint32_t bits[4];
-      GetPairs<2>(p_.words + W::kSums + sums + place * S::kHeadDim + 2 * lane_, 64, tag_, bits);
-      auto* to = reinterpret_cast<uint2*>(values + (32 * of + window) * S::kHeadDim) + lane_;
+      GetPairs<2>(p_.words + W::kSums + sums + place * S::kHeadDim + 2 * me.lane, 64, tag_, bits);
+      auto* to = reinterpret_cast<uint2*>(values + (32 * of + window) * S::kHeadDim) + me.lane;
       to[0] = make_uint2(bits[0], bits[1]);
       to[32] = make_uint2(bits[2], bits[3]);
     }
     __syncthreads();
-    if (thread_ < 2 * S::kHeadDim) {
+    if (me.thread < 2 * S::kHeadDim) {
       const float* value = values + 32 * head * S::kHeadDim + dim;
       const float4* factor = factors + 32 * head;
 #pragma unroll 4
@@ -325,7 +355,7 @@ __device__ inline void OneRowBlock::MergeGroup(int group) const {
     }
     __syncthreads();
   }
-  if (thread_ < 2 * S::kHeadDim) Floats(L::kQuery)[thread_] = total / sum;
+  if (me.thread < 2 * S::kHeadDim) Floats(L::kQuery)[me.thread] = total / sum;
   __syncthreads();
   PutGroup(group);
 }

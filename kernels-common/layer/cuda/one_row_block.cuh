@@ -22,39 +22,48 @@
 
 namespace bloomery::kernels::cuda {
 
+// Who a thread is. Read anew in each phase, and so that the compiler cannot know that it was read
+// before: what depends on it would else be kept for all phases at once, in more registers than
+// there are (spills of 768 threads do not fit into L1).
+struct LayerThread {
+  int thread, lane, warp, block;
+  int group, team;  // in phases of 8 warps a tile
+  __device__ __forceinline__ LayerThread() {
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    lane = thread % 32;
+    warp = thread / 32;
+    group = warp % LayerShape::kInGroups;
+    team = warp / LayerShape::kInGroups;
+  }
+  // Has a part in every phase.
+  __device__ __forceinline__ bool IsWorker() const { return block < LayerShape::kWorkers; }
+};
+
+extern __shared__ __align__(128) std::byte layer_shared[];
+
 class OneRowBlock {
  public:
-  __device__ OneRowBlock(const LayersParams& params, std::byte* shared)
-      : p_(params),
-        shared_(shared),
-        thread_(static_cast<int>(threadIdx.x)),
-        lane_(static_cast<int>(threadIdx.x) % 32),
-        warp_(static_cast<int>(threadIdx.x) / 32),
-        block_(static_cast<int>(blockIdx.x)),
-        blocks_(static_cast<int>(gridDim.x)),
-        group_(warp_ % S::kInGroups),
-        team_(warp_ / S::kInGroups),
-        worker_(block_ < S::kWorkers) {}
+  __device__ explicit OneRowBlock(const LayersParams& params) : p_(params) {}
 
   __device__ void Run() {
     WaitForInputs();
-    index_ = *p_.index;
-    if (*p_.live <= 0 || index_ < 0) return;  // in all blocks alike
+    if (*p_.live <= 0 || *p_.index < 0) return;  // in all blocks alike
     Begin();
 #pragma unroll 1
     for (layer_ = 0; layer_ < p_.count; ++layer_) {
       ++tag_;
-      w_ = Layer(layer_);
       Project();
       Attend();
-      if (worker_) {
+      if (LayerThread().IsWorker()) {
         Output();
         Route();
         GateUp();
         Down();
       } else {
         __syncthreads();
-        if (lane_ == 0) AskForProjection(layer_ + 1);
+        const LayerThread me;
+        if (me.lane == 0) AskForProjection(me, layer_ + 1);
       }
     }
     End();
@@ -68,25 +77,27 @@ class OneRowBlock {
 
   // ---- Places.
 
-  __device__ const LayerWeights* Layer(int layer) const {
-    return reinterpret_cast<const LayerWeights*>(shared_ + L::kLayers) + layer;
+  __device__ static int Blocks() { return static_cast<int>(gridDim.x); }
+  __device__ static const LayerWeights& Layer(int layer) {
+    return reinterpret_cast<const LayerWeights*>(layer_shared + L::kLayers)[layer];
   }
-  __device__ float* Floats(int at) const { return reinterpret_cast<float*>(shared_ + at); }
-  __device__ LayerSmall& Small() const {
-    return *reinterpret_cast<LayerSmall*>(shared_ + L::kSmall);
+  __device__ const LayerWeights& Layer() const { return Layer(layer_); }
+  __device__ static float* Floats(int at) { return reinterpret_cast<float*>(layer_shared + at); }
+  __device__ static LayerSmall& Small() {
+    return *reinterpret_cast<LayerSmall*>(layer_shared + L::kSmall);
   }
-  __device__ std::byte* First(int warp) const {
-    return shared_ + L::kFirst + warp * L::kFirstStride;
+  __device__ static std::byte* First(int warp) {
+    return layer_shared + L::kFirst + warp * L::kFirstStride;
   }
-  __device__ std::byte* Second(int warp) const {
-    return shared_ + L::kSecond + warp * L::kSecondStride;
+  __device__ static std::byte* Second(int warp) {
+    return layer_shared + L::kSecond + warp * L::kSecondStride;
   }
-  __device__ std::uint64_t* Barriers() const {
-    return reinterpret_cast<std::uint64_t*>(shared_ + L::kBarriers);
+  __device__ static std::uint64_t* Barriers() {
+    return reinterpret_cast<std::uint64_t*>(layer_shared + L::kBarriers);
   }
-  __device__ std::uint64_t* FirstBarrier(int warp) const { return Barriers() + warp; }
-  __device__ std::uint64_t* SecondBarrier(int warp) const { return Barriers() + S::kWarps + warp; }
-  __device__ std::uint64_t* RouterBarrier() const { return Barriers() + 2 * S::kWarps; }
+  __device__ static std::uint64_t* FirstBarrier(int warp) { return Barriers() + warp; }
+  __device__ static std::uint64_t* SecondBarrier(int warp) { return Barriers() + S::kWarps + warp; }
+  __device__ static std::uint64_t* RouterBarrier() { return Barriers() + 2 * S::kWarps; }
 
   // A place takes two copies a layer where it has both uses, else one.
   __device__ std::uint32_t Parity(bool both, std::uint32_t use) const {
@@ -95,116 +106,125 @@ class OneRowBlock {
 
   // ---- Asking for weights; one lane.
 
-  __device__ int QkvTile(int team) const { return block_ + team * blocks_; }
+  __device__ int QkvTile(const LayerThread& me, int team) const {
+    return me.block + team * Blocks();
+  }
 
   __device__ static int MatrixOf(int tile) {
     return (tile >= S::kQueryTiles ? 1 : 0) + (tile >= S::kQueryTiles + S::kKeyTiles ? 1 : 0);
   }
 
-  __device__ void AskForProjection(int layer) const {
-    const int tile = QkvTile(team_);
+  __device__ void AskForProjection(const LayerThread& me, int layer) const {
+    const int tile = QkvTile(me, me.team);
     if (layer >= p_.count || tile >= S::kQkvTiles) return;
-    const LayerWeights& w = *Layer(layer);
+    const LayerWeights& w = Layer(layer);
     const int matrix = MatrixOf(tile);
     const int first = matrix == 0   ? 0
                       : matrix == 1 ? S::kQueryTiles
                                     : S::kQueryTiles + S::kKeyTiles;
     const int bytes = ((w.q6k >> matrix) & 1U) != 0 ? kTileQ6K : kTileQ4K;
-    const std::byte* from = w.qkv[matrix] + ((tile - first) * S::kInGroups + group_) * bytes;
-    ExpectBytes(FirstBarrier(warp_), bytes);
-    CopyBulk(First(warp_), from, bytes, FirstBarrier(warp_));
+    const std::byte* from = w.qkv[matrix] + ((tile - first) * S::kInGroups + me.group) * bytes;
+    ExpectBytes(FirstBarrier(me.warp), bytes);
+    CopyBulk(First(me.warp), from, bytes, FirstBarrier(me.warp));
   }
 
-  __device__ void AskForOutput(int layer) const {
+  __device__ void AskForOutput(const LayerThread& me, int layer) const {
     if (layer >= p_.count) return;
-    const LayerWeights& w = *Layer(layer);
-    if (warp_ < S::kHeadGroups) {
+    const LayerWeights& w = Layer(layer);
+    if (me.warp < S::kHeadGroups) {
       const int bytes = ((w.q6k >> kOutputBit) & 1U) != 0 ? kTileQ6K : kTileQ4K;
-      ExpectBytes(SecondBarrier(warp_), bytes);
-      CopyBulk(Second(warp_), w.output + (block_ * S::kHeadGroups + warp_) * bytes, bytes,
-               SecondBarrier(warp_));
+      ExpectBytes(SecondBarrier(me.warp), bytes);
+      CopyBulk(Second(me.warp), w.output + (me.block * S::kHeadGroups + me.warp) * bytes, bytes,
+               SecondBarrier(me.warp));
     }
-    if (warp_ == kRouterWarp) {
+    if (me.warp == kRouterWarp) {
       constexpr int kBytes = 4 * S::kWidth;
       ExpectBytes(RouterBarrier(), kBytes);
-      CopyBulk(shared_ + L::kRouter, reinterpret_cast<const std::byte*>(w.router) + block_ * kBytes,
-               kBytes, RouterBarrier());
+      CopyBulk(layer_shared + L::kRouter,
+               reinterpret_cast<const std::byte*>(w.router) + me.block * kBytes, kBytes,
+               RouterBarrier());
     }
   }
 
   // Pick and tile of gate and up that a team has.
-  __device__ int UnitOf(int team) const { return block_ + team * S::kWorkers; }
-
-  __device__ void AskForGateUp(int warp, std::int32_t expert) const {
-    const int tile = UnitOf(warp / S::kInGroups) % S::kFfTiles;
-    const std::size_t at = static_cast<std::size_t>(expert) * w_->expert_bytes +
-                           (tile * S::kInGroups + warp % S::kInGroups) * kTileQ4K;
-    ExpectBytes(FirstBarrier(warp), 2 * kTileQ4K);
-    CopyBulk(First(warp), w_->gate + at, kTileQ4K, FirstBarrier(warp));
-    CopyBulk(First(warp) + kTileQ4K, w_->up + at, kTileQ4K, FirstBarrier(warp));
+  __device__ int UnitOf(const LayerThread& me, int team) const {
+    return me.block + team * S::kWorkers;
   }
 
-  __device__ void AskForDown(int warp, std::int32_t expert) const {
-    const int bytes = ((w_->q6k >> kDownBit) & 1U) != 0 ? kTileQ6K : kTileQ4K;
-    const std::byte* from = w_->down + static_cast<std::size_t>(expert) * w_->down_bytes +
-                            (block_ * S::kFfGroups + warp % S::kFfGroups) * bytes;
+  __device__ void AskForGateUp(const LayerThread& me, int warp, std::int32_t expert) const {
+    const LayerWeights& w = Layer();
+    const int tile = UnitOf(me, warp / S::kInGroups) % S::kFfTiles;
+    const std::size_t at = static_cast<std::size_t>(expert) * w.expert_bytes +
+                           (tile * S::kInGroups + warp % S::kInGroups) * kTileQ4K;
+    ExpectBytes(FirstBarrier(warp), 2 * kTileQ4K);
+    CopyBulk(First(warp), w.gate + at, kTileQ4K, FirstBarrier(warp));
+    CopyBulk(First(warp) + kTileQ4K, w.up + at, kTileQ4K, FirstBarrier(warp));
+  }
+
+  __device__ void AskForDown(const LayerThread& me, int warp, std::int32_t expert) const {
+    const LayerWeights& w = Layer();
+    const int bytes = ((w.q6k >> kDownBit) & 1U) != 0 ? kTileQ6K : kTileQ4K;
+    const std::byte* from = w.down + static_cast<std::size_t>(expert) * w.down_bytes +
+                            (me.block * S::kFfGroups + warp % S::kFfGroups) * bytes;
     ExpectBytes(SecondBarrier(warp), bytes);
     CopyBulk(Second(warp), from, bytes, SecondBarrier(warp));
   }
 
   // The next layer's small weights, a line a block, to L2.
-  __device__ void AskForNorms(int layer) const {
+  __device__ void AskForNorms(const LayerThread& me, int layer) const {
     if (layer >= p_.count) return;
-    const LayerWeights& w = *Layer(layer);
+    const LayerWeights& w = Layer(layer);
     constexpr int kLines = S::kWidth / 32;
-    const float* line = block_ < kLines       ? w.attention_norm + 32 * block_
-                        : block_ < 2 * kLines ? w.ffn_norm + 32 * (block_ - kLines)
-                                              : w.q_norm + 32 * (block_ % 4);
+    const float* line = me.block < kLines       ? w.attention_norm + 32 * me.block
+                        : me.block < 2 * kLines ? w.ffn_norm + 32 * (me.block - kLines)
+                                                : w.q_norm + 32 * (me.block % 4);
     asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
-    if (block_ < 4) {
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(w.k_norm + 32 * block_));
+    if (me.block < 4) {
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(w.k_norm + 32 * me.block));
     }
   }
 
   // ---- The whole pass.
 
   __device__ void Begin() {
-    const auto* from = reinterpret_cast<const uint4*>(p_.layers);
-    auto* to = reinterpret_cast<uint4*>(shared_ + L::kLayers);
-    const int quads = p_.count * static_cast<int>(sizeof(LayerWeights) / sizeof(uint4));
-    for (int i = thread_; i < quads; i += S::kThreads) to[i] = from[i];
-    if (thread_ < 2 * S::kWarps + 1) InitBarrier(Barriers() + thread_, 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    if (thread_ < S::kHeadDim / 2) {
-      reinterpret_cast<float2*>(shared_ + L::kTurns)[thread_] =
-          RopeTurn(*p_.position, p_.frequencies[thread_], p_.magnitude);
-    }
+    const LayerThread me;
     tag_ = *p_.epoch;
-    BeginAttention();
+    const auto* from = reinterpret_cast<const uint4*>(p_.layers);
+    auto* to = reinterpret_cast<uint4*>(layer_shared + L::kLayers);
+    const int quads = p_.count * static_cast<int>(sizeof(LayerWeights) / sizeof(uint4));
+    for (int i = me.thread; i < quads; i += S::kThreads) to[i] = from[i];
+    if (me.thread < 2 * S::kWarps + 1) InitBarrier(Barriers() + me.thread, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    if (me.thread < S::kHeadDim / 2) {
+      reinterpret_cast<float2*>(layer_shared + L::kTurns)[me.thread] =
+          RopeTurn(*p_.position, p_.frequencies[me.thread], p_.magnitude);
+    }
+    if (me.thread == 0) BeginAttention();
     OrderBeforeBulk();
     __syncthreads();
-    if (lane_ == 0) {
-      AskForProjection(0);
-      if (worker_) AskForOutput(0);
+    if (me.lane == 0) {
+      AskForProjection(me, 0);
+      if (me.IsWorker()) AskForOutput(me, 0);
     }
   }
 
-  __device__ void BeginAttention();
+  __device__ void BeginAttention() const;
 
   // Every block has read the epoch: none can be here before all took part in the first layer.
   // Before tags begin anew, words that not every pass writes are cleared: those of windows.
   __device__ void End() {
-    if (!worker_) return;
+    const LayerThread me;
+    if (!me.IsWorker()) return;
     const bool last = tag_ > 0xFFFFFFFFU - 2 * static_cast<std::uint32_t>(kOneRowLayersMax);
     if (last) {
       Word* words = p_.words + W::kSums;
       const std::size_t count = W::OfWindows(static_cast<std::size_t>(p_.windows_most));
-      for (std::size_t i = static_cast<std::size_t>(block_) * S::kThreads + thread_; i < count;
+      for (std::size_t i = static_cast<std::size_t>(me.block) * S::kThreads + me.thread; i < count;
            i += static_cast<std::size_t>(S::kWorkers) * S::kThreads) {
         words[i] = 0;
       }
     }
-    if (block_ == 0 && thread_ == 0) *p_.epoch = last ? 0 : tag_;
+    if (me.block == 0 && me.thread == 0) *p_.epoch = last ? 0 : tag_;
   }
 
   // ---- Phases.
@@ -218,8 +238,8 @@ class OneRowBlock {
                : OneRowValue<kQ4K>(tile, codes, high, low);
   }
   // t of N5, a lane's, to `partial`, 16 floats.
-  __device__ void StorePartial(float* partial, float scale, float u) const {
-    if (lane_ % 4 < 2) partial[lane_ / 4 + 8 * (lane_ % 4)] = __fmaf_rn(scale, u, 0.0F);
+  __device__ void StorePartial(const LayerThread& me, float* partial, float scale, float u) const {
+    if (me.lane % 4 < 2) partial[me.lane / 4 + 8 * (me.lane % 4)] = __fmaf_rn(scale, u, 0.0F);
   }
   template <int kCount>
   __device__ static float Ascending(const float* partial) {
@@ -230,92 +250,102 @@ class OneRowBlock {
   }
 
   // The row to shared memory; all threads, without a barrier.
-  __device__ void GetRow(int words, std::uint32_t tag) const {
+  __device__ void GetRow(const LayerThread& me, int words, std::uint32_t tag) const {
 #pragma unroll
     for (int first = 0; first < S::kWidth / 2; first += S::kThreads) {
-      const int pair = first + thread_;
+      const int pair = first + me.thread;
       if (pair >= S::kWidth / 2) break;
       std::uint32_t bits[2];
       GetPairs<1>(p_.words + words + 2 * pair, 0, tag, bits);
-      reinterpret_cast<uint2*>(shared_ + L::kValues)[pair] = make_uint2(bits[0], bits[1]);
+      reinterpret_cast<uint2*>(layer_shared + L::kValues)[pair] = make_uint2(bits[0], bits[1]);
     }
   }
 
-  __device__ void LoadNorm(const float* weights, float (&w)[8]) const {
-    const auto* at = reinterpret_cast<const float4*>(weights + 256 * group_ + 8 * lane_);
+  __device__ void LoadNorm(const LayerThread& me, const float* weights, float (&w)[8]) const {
+    const auto* at = reinterpret_cast<const float4*>(weights + 256 * me.group + 8 * me.lane);
     *reinterpret_cast<float4*>(w) = __ldg(at);
     *reinterpret_cast<float4*>(w + 4) = __ldg(at + 1);
   }
 
   // By warp 0, from the row in shared memory.
-  __device__ void MakeFactor(float eps) const {
-    if (warp_ != 0) return;
+  __device__ void MakeFactor(const LayerThread& me, float eps) const {
+    if (me.warp != 0) return;
     const float factor = NormFactorOf<S::kWidth>(Floats(L::kValues), eps);
-    if (lane_ == 0) Small().factor = factor;
+    if (me.lane == 0) Small().factor = factor;
+  }
+
+  // For what the block adds to it later.
+  __device__ static void KeepResidual(const LayerThread& me) {
+    if (me.thread >= 16 || !me.IsWorker()) return;
+    Small().residual[me.thread] = Floats(L::kValues)[16 * me.block + me.thread];
   }
 
   // By the first 8 warps: a group of the normed row, v, and its codes.
-  __device__ void NormGroup(const float (&weights)[8], float (&v)[8]) const {
+  __device__ void NormGroup(const LayerThread& me, const float (&weights)[8], float (&v)[8]) const {
     const float factor = Small().factor;
-    const auto* at = reinterpret_cast<const float4*>(Floats(L::kValues) + 256 * group_ + 8 * lane_);
+    const auto* at =
+        reinterpret_cast<const float4*>(Floats(L::kValues) + 256 * me.group + 8 * me.lane);
     *reinterpret_cast<float4*>(v) = at[0];
     *reinterpret_cast<float4*>(v + 4) = at[1];
 #pragma unroll
     for (int i = 0; i < 8; ++i) v[i] = v[i] * factor * weights[i];
   }
-  __device__ std::byte* GroupCodes() const {
-    return shared_ + L::kGroups + group_ * OwnCodes::kBytes;
+  __device__ std::byte* GroupCodes(const LayerThread& me) const {
+    return layer_shared + L::kGroups + me.group * OwnCodes::kBytes;
   }
-  __device__ void StoreGroup(const float (&v)[8]) const {
+  __device__ void StoreGroup(const LayerThread& me, const float (&v)[8]) const {
     const LaneCodes codes = QuantiseLane<256>(v);
-    OwnCodes::Store(GroupCodes(), codes.words, codes.sum);
-    if (lane_ == 0) Small().scales[group_] = codes.scale;
+    OwnCodes::Store(GroupCodes(me), codes.words, codes.sum);
+    if (me.lane == 0) Small().scales[me.group] = codes.scale;
   }
 
   __device__ void Project() {
+    const LayerThread me;
+    const LayerWeights& w = Layer();
     float norm[8];
-    if (team_ == 0) LoadNorm(w_->attention_norm, norm);
-    AskForWindow();
+    if (me.team == 0) LoadNorm(me, w.attention_norm, norm);
+    AskForWindow(me);
     if (layer_ == 0) {
-      if (thread_ < S::kWidth / 4) {
-        reinterpret_cast<float4*>(Floats(L::kValues))[thread_] =
-            __ldcg(reinterpret_cast<const float4*>(p_.x) + thread_);
+      if (me.thread < S::kWidth / 4) {
+        reinterpret_cast<float4*>(Floats(L::kValues))[me.thread] =
+            __ldcg(reinterpret_cast<const float4*>(p_.x) + me.thread);
       }
     } else {
-      GetRow(W::kX, tag_ - 1);
+      GetRow(me, W::kX, tag_ - 1);
     }
     __syncthreads();
-    MakeFactor(w_->attention_eps);
-    if (thread_ < 16 && worker_) residual_ = Floats(L::kValues)[16 * block_ + thread_];
-    if (thread_ == S::kThreads - 1) AskForNorms(layer_ + 1);
+    MakeFactor(me, w.attention_eps);
+    KeepResidual(me);
+    if (me.thread == S::kThreads - 1) AskForNorms(me, layer_ + 1);
     __syncthreads();
-    if (team_ == 0) {
+    if (me.team == 0) {
       float v[8];
-      NormGroup(norm, v);
-      StoreGroup(v);
+      NormGroup(me, norm, v);
+      StoreGroup(me, v);
     }
     __syncthreads();
     float* partial = Floats(L::kPartial);
-    const int tile = QkvTile(team_);
+    const int tile = QkvTile(me, me.team);
     if (tile < S::kQkvTiles) {
-      const bool q6k = ((w_->q6k >> MatrixOf(tile)) & 1U) != 0;
-      WaitPhase(FirstBarrier(warp_), Parity(worker_, 0));
-      const float u = TileValue(First(warp_), GroupCodes(), q6k);
-      StorePartial(partial + 16 * warp_, Small().scales[group_], u);
+      const bool q6k = ((w.q6k >> MatrixOf(tile)) & 1U) != 0;
+      WaitPhase(FirstBarrier(me.warp), Parity(me.IsWorker(), 0));
+      const float u = TileValue(First(me.warp), GroupCodes(me), q6k);
+      StorePartial(me, partial + 16 * me.warp, Small().scales[me.group], u);
     }
     __syncthreads();
-    if (thread_ < 16 * S::kTeams) {
-      const int team = thread_ / 16;
-      const int row = thread_ % 16;
-      if (QkvTile(team) < S::kQkvTiles) {
+    if (me.thread < 16 * S::kTeams) {
+      const int team = me.thread / 16;
+      const int row = me.thread % 16;
+      if (QkvTile(me, team) < S::kQkvTiles) {
         const float y = Ascending<S::kInGroups>(partial + 16 * S::kInGroups * team + row);
-        PutWord(p_.words + W::kQkv + 16 * QkvTile(team) + row, y, tag_);
+        PutWord(p_.words + W::kQkv + 16 * QkvTile(me, team) + row, y, tag_);
       }
     }
   }
 
   // one_row_attention.cuh
-  __device__ void AskForWindow() const;
+  __device__ static int FirstUnit(const LayerThread& me);
+  __device__ void AskForWindow(const LayerThread& me) const;
   __device__ void Attend();
   template <int kHeads>
   __device__ void AttendUnits();
@@ -334,104 +364,109 @@ class OneRowBlock {
   __device__ void PutGroup(int group) const;
 
   __device__ void Output() {
-    if (team_ == 0) LoadNorm(w_->ffn_norm, norm_);
+    const LayerThread me;
+    const LayerWeights& w = Layer();
     float* partial = Floats(L::kDownPartial);
-    if (warp_ < S::kHeadGroups) {
-      const Word* words =
-          p_.words + W::kCodes + (block_ % W::kCodeCopies) * W::kCodeWords + warp_ * W::kCodeGroup;
+    if (me.warp < S::kHeadGroups) {
+      const Word* words = p_.words + W::kCodes + (me.block % W::kCodeCopies) * W::kCodeWords +
+                          me.warp * W::kCodeGroup;
       std::uint32_t codes[2];
       std::uint32_t scale[1];
-      GetPairs<1>(words + 2 * lane_, 0, tag_, codes);
+      GetPairs<1>(words + 2 * me.lane, 0, tag_, codes);
       GetWords<1>(words + 64, 0, tag_, scale);
-      std::byte* own = shared_ + L::kCodes + warp_ * OwnCodes::kBytes;
+      std::byte* own = layer_shared + L::kCodes + me.warp * OwnCodes::kBytes;
       OwnCodes::Store(own, codes, SumOfCodes(codes));
       __syncwarp();
-      WaitPhase(SecondBarrier(warp_), 0);
-      const float u = TileValue(Second(warp_), own, ((w_->q6k >> kOutputBit) & 1U) != 0);
-      StorePartial(partial + 16 * warp_, __uint_as_float(scale[0]), u);
+      WaitPhase(SecondBarrier(me.warp), 0);
+      const float u = TileValue(Second(me.warp), own, ((w.q6k >> kOutputBit) & 1U) != 0);
+      StorePartial(me, partial + 16 * me.warp, __uint_as_float(scale[0]), u);
     }
     __syncthreads();
-    if (thread_ < 16) {
-      const float y = residual_ + Ascending<S::kHeadGroups>(partial + thread_);
-      PutWord(p_.words + W::kX2 + 16 * block_ + thread_, y, tag_);
+    if (me.thread < 16) {
+      const float y = Small().residual[me.thread] + Ascending<S::kHeadGroups>(partial + me.thread);
+      PutWord(p_.words + W::kX2 + 16 * me.block + me.thread, y, tag_);
     }
   }
 
   __device__ void Route() {
-    GetRow(W::kX2, tag_);
+    const LayerThread me;
+    const LayerWeights& w = Layer();
+    float norm[8];
+    if (me.team == 0) LoadNorm(me, w.ffn_norm, norm);
+    GetRow(me, W::kX2, tag_);
     __syncthreads();
-    MakeFactor(w_->ffn_eps);
-    if (thread_ < 16 * S::kPicks) {
-      residual_ = Floats(L::kValues)[16 * block_ + thread_ / S::kPicks];
-    }
+    MakeFactor(me, w.ffn_eps);
+    KeepResidual(me);
     __syncthreads();
     float* normed = Floats(L::kFirst);
     float v[8];
-    if (team_ == 0) {
-      NormGroup(norm_, v);
-      auto* at = reinterpret_cast<float4*>(normed + 256 * group_ + 8 * lane_);
+    if (me.team == 0) {
+      NormGroup(me, norm, v);
+      auto* at = reinterpret_cast<float4*>(normed + 256 * me.group + 8 * me.lane);
       at[0] = *reinterpret_cast<const float4*>(v);
       at[1] = *reinterpret_cast<const float4*>(v + 4);
       OrderBeforeBulk();
     }
     __syncthreads();
-    if (warp_ == kRouterWarp) {
+    if (me.warp == kRouterWarp) {
       WaitPhase(RouterBarrier(), static_cast<std::uint32_t>(layer_) & 1U);
       const float* row = Floats(L::kRouter);
       float sum = 0.0F;
 #pragma unroll 16
       for (int i = 0; i < S::kWidth / 32; ++i) {
-        sum = __fmaf_rn(row[32 * i + lane_], normed[32 * i + lane_], sum);
+        sum = __fmaf_rn(row[32 * i + me.lane], normed[32 * i + me.lane], sum);
       }
       sum = LaneTree(sum);
-      if (lane_ < W::kLogitCopies) {
-        PutWord(p_.words + W::kLogits + lane_ * W::kLogitWords + block_, sum, tag_);
+      if (me.lane < W::kLogitCopies) {
+        PutWord(p_.words + W::kLogits + me.lane * W::kLogitWords + me.block, sum, tag_);
       }
     }
-    if (team_ == 0) StoreGroup(v);
+    if (me.team == 0) StoreGroup(me, v);
     __syncthreads();
-    if (warp_ == 0) Select();
+    if (me.warp == 0) Select(me);
   }
 
   // Lanes below 24 have a warp each, and ask for what it needs.
-  __device__ void Select() const {
-    const Word* words = p_.words + W::kLogits + (block_ % W::kLogitCopies) * W::kLogitWords + lane_;
+  __device__ void Select(const LayerThread& me) const {
+    const Word* words =
+        p_.words + W::kLogits + (me.block % W::kLogitCopies) * W::kLogitWords + me.lane;
     std::uint32_t bits[4];
     GetWords<4>(words, 32, tag_, bits);
     float logits[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) logits[j] = __uint_as_float(bits[j]);
     OrderBeforeBulk();
-    const int team = lane_ / S::kInGroups;
-    const int my_pick = lane_ < S::kWarps ? UnitOf(team) / S::kFfTiles : -1;
+    const int team = me.lane / S::kInGroups;
+    const int my_pick = me.lane < S::kWarps ? UnitOf(me, team) / S::kFfTiles : -1;
     const Routed routed =
         RouteUpTo(logits, S::kExperts, S::kPicks - 1, [&](int pick, std::int32_t id) {
-          if (pick == my_pick) AskForGateUp(lane_, id);
+          if (pick == my_pick) AskForGateUp(me, me.lane, id);
         });
     const std::int32_t of_down =
-        __shfl_sync(kAllLanes, routed.my_id, min(lane_ / S::kFfGroups, S::kPicks - 1));
-    if (lane_ < S::kWarps) AskForDown(lane_, of_down);
+        __shfl_sync(kAllLanes, routed.my_id, min(me.lane / S::kFfGroups, S::kPicks - 1));
+    if (me.lane < S::kWarps) AskForDown(me, me.lane, of_down);
     const float weight = routed.Weight(p_.renormalise, p_.weight_scale);
-    if (lane_ < S::kPicks) Small().weights[lane_] = weight;
-    if (block_ == 0 && lane_ == 0 && !routed.finite) atomicMin(p_.failed_row, 0);
+    if (me.lane < S::kPicks) Small().weights[me.lane] = weight;
+    if (me.block == 0 && me.lane == 0 && !routed.finite) atomicMin(p_.failed_row, 0);
   }
 
   __device__ void GateUp() {
-    const int unit = UnitOf(team_);
-    float* partial = Floats(L::kPartial) + team_ * 2 * S::kInGroups * 16;
-    WaitPhase(FirstBarrier(warp_), Parity(QkvTile(team_) < S::kQkvTiles, 1));
-    const float scale = Small().scales[group_];
+    const LayerThread me;
+    const int unit = UnitOf(me, me.team);
+    float* partial = Floats(L::kPartial) + me.team * 2 * S::kInGroups * 16;
+    WaitPhase(FirstBarrier(me.warp), Parity(QkvTile(me, me.team) < S::kQkvTiles, 1));
+    const float scale = Small().scales[me.group];
 #pragma unroll 1
     for (int matrix = 0; matrix < 2; ++matrix) {
-      const float u = TileValue(First(warp_) + matrix * kTileQ4K, GroupCodes(), false);
-      StorePartial(partial + 16 * (matrix * S::kInGroups + group_), scale, u);
+      const float u = TileValue(First(me.warp) + matrix * kTileQ4K, GroupCodes(me), false);
+      StorePartial(me, partial + 16 * (matrix * S::kInGroups + me.group), scale, u);
     }
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + team_), "n"(32 * S::kInGroups) : "memory");
-    if (lane_ == 0) AskForProjection(layer_ + 1);
-    if (group_ == 0 && lane_ < 16) {
-      const float gate = Ascending<S::kInGroups>(partial + lane_);
-      const float up = Ascending<S::kInGroups>(partial + 16 * S::kInGroups + lane_);
-      const int value = unit % S::kFfTiles * 16 + lane_;
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + me.team), "n"(32 * S::kInGroups) : "memory");
+    if (me.lane == 0) AskForProjection(me, layer_ + 1);
+    if (me.group == 0 && me.lane < 16) {
+      const float gate = Ascending<S::kInGroups>(partial + me.lane);
+      const float up = Ascending<S::kInGroups>(partial + 16 * S::kInGroups + me.lane);
+      const int value = unit % S::kFfTiles * 16 + me.lane;
       const int in_group = value % 256;
       const int place = (in_group % 8 / 2 * 32 + in_group / 8) * 2 + in_group % 2;
       PutWord(p_.words + W::kH + unit / S::kFfTiles * S::kFf + value / 256 * 256 + place,
@@ -440,31 +475,33 @@ class OneRowBlock {
   }
 
   __device__ void Down() {
-    const int pick = warp_ / S::kFfGroups;
-    const int group = warp_ % S::kFfGroups;
+    const LayerThread me;
+    const LayerWeights& w = Layer();
+    const int pick = me.warp / S::kFfGroups;
+    const int group = me.warp % S::kFfGroups;
     std::uint32_t bits[8];
-    WaitPhase(SecondBarrier(warp_), Parity(warp_ < S::kHeadGroups, 1));
-    GetPairs<4>(p_.words + W::kH + pick * S::kFf + 256 * group + 2 * lane_, 64, tag_, bits);
+    WaitPhase(SecondBarrier(me.warp), Parity(me.warp < S::kHeadGroups, 1));
+    GetPairs<4>(p_.words + W::kH + pick * S::kFf + 256 * group + 2 * me.lane, 64, tag_, bits);
     float v[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) v[i] = __uint_as_float(bits[i]);
     const LaneCodes codes = QuantiseLane<256>(v);
-    std::byte* own = shared_ + L::kCodes + warp_ * OwnCodes::kBytes;
+    std::byte* own = layer_shared + L::kCodes + me.warp * OwnCodes::kBytes;
     OwnCodes::Store(own, codes.words, codes.sum);
     __syncwarp();
-    const float u = TileValue(Second(warp_), own, ((w_->q6k >> kDownBit) & 1U) != 0);
+    const float u = TileValue(Second(me.warp), own, ((w.q6k >> kDownBit) & 1U) != 0);
     float* partial = Floats(L::kDownPartial);
-    StorePartial(partial + L::kPickStride * pick + 16 * group, codes.scale, u);
+    StorePartial(me, partial + L::kPickStride * pick + 16 * group, codes.scale, u);
     __syncthreads();
-    if (lane_ == 0) AskForOutput(layer_ + 1);
-    if (thread_ >= 16 * S::kPicks) return;
-    const int of_pick = thread_ % S::kPicks;
-    const int row = thread_ / S::kPicks;
+    if (me.lane == 0) AskForOutput(me, layer_ + 1);
+    if (me.thread >= 16 * S::kPicks) return;
+    const int of_pick = me.thread % S::kPicks;
+    const int row = me.thread / S::kPicks;
     const float y = Ascending<S::kFfGroups>(partial + L::kPickStride * of_pick + row);
     const float moe = SumOfPicks(Small().weights[of_pick] * y, p_.failed_row);
     if (of_pick != 0) return;
-    const float x = residual_ + moe;
-    const int output = 16 * block_ + row;
+    const float x = Small().residual[row] + moe;
+    const int output = 16 * me.block + row;
     if (layer_ + 1 < p_.count) {
       PutWord(p_.words + W::kX + output, x, tag_);
     } else {
@@ -473,22 +510,8 @@ class OneRowBlock {
   }
 
   const LayersParams& p_;
-  std::byte* shared_;
-  const int thread_, lane_, warp_, block_, blocks_;
-  const int group_, team_;  // in phases of 8 warps a tile
-  const bool worker_;
   int layer_ = 0;
   std::uint32_t tag_ = 0;  // of the layer
-  const LayerWeights* w_ = nullptr;
-  float residual_ = 0.0F;
-  float norm_[8];
-  // Attention: of the row, the same in every layer.
-  int index_ = 0;
-  int windows_ = 0;
-  int heads_ = 0;  // of a unit
-  int units_ = 0;
-  int unit_ = 0;  // the block's first
-  std::size_t slot_at_ = 0;
 };
 
 }  // namespace bloomery::kernels::cuda

@@ -10,8 +10,7 @@ using S = LayerShape;
 __global__ void __launch_bounds__(S::kThreads, 1)
     OneRowLayersKernel(const __grid_constant__ LayersParams params) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  extern __shared__ __align__(128) std::byte layers_shared[];
-  OneRowBlock(params, layers_shared).Run();
+  OneRowBlock(params).Run();
 #endif
 }
 

@@ -153,7 +153,14 @@ static_assert(LayerRoom::kBytes <= 227 * 1024);
 
 // The last 256 bytes.
 struct LayerSmall {
+  std::size_t slot_at;  // of the row's slot in the planes
+  // Attention, the same in every layer.
+  std::int32_t index;
+  std::int32_t windows;
+  std::int32_t heads;  // of a unit
+  std::int32_t units;
   float factor;
+  float residual[16];                   // of the block's outputs
   float scales[LayerShape::kInGroups];  // of the row's groups
   float weights[LayerShape::kPicks];
   float sums[LayerShape::kRatio];
