@@ -69,37 +69,47 @@ __device__ void OneRowBlock::AttendUnits() {
   for (int unit = FirstUnit(me); unit < small.units; unit += Blocks()) AttendUnit<kHeads>(unit);
 }
 
+// What a unit is; read anew in each step, as LayerThread.
+template <int kHeads>
+struct AttendedUnit {
+  int window, first_head, kv_head, begin, count;
+  __device__ __forceinline__ explicit AttendedUnit(int unit) {
+    asm volatile("" : "+r"(unit));
+    constexpr int kChunks = LayerShape::kHeads / kHeads;  // units of a window
+    const auto number = static_cast<unsigned>(unit);
+    window = static_cast<int>(number / kChunks);
+    first_head = static_cast<int>(number % kChunks) * kHeads;
+    kv_head = first_head / LayerShape::kRatio;
+    begin = window * kWindow;
+    count = min(kWindow, OneRowBlock::Small().index + 1 - begin);
+  }
+};
+
 template <int kHeads>
 __device__ void OneRowBlock::AttendUnit(int unit) {
-  const LayerSmall& small = Small();
-  constexpr int kChunks = S::kHeads / kHeads;  // units of a window
-  const int window = unit / kChunks;
-  const int first_head = unit % kChunks * kHeads;
-  const int kv_head = first_head / S::kRatio;
-  const int begin = window * kWindow;
-  const int count = min(kWindow, small.index + 1 - begin);
-  CopyWindow(begin, min(kWindow, small.index - begin), kv_head);
-  const bool newest = window == small.windows - 1;
-  MakeHeads<kHeads>(kv_head, first_head, newest ? small.index - begin : -1,
-                    first_head % S::kRatio == 0);
+  CopyWindow<kHeads>(unit);
+  MakeHeads<kHeads>(unit);
   WaitForCopies<0>();
   __syncthreads();
-  Score<kHeads>(count);
+  Score<kHeads>(unit);
   __syncthreads();
-  Softmax<kHeads>(window, first_head, count);
+  Softmax<kHeads>(unit);
   __syncthreads();
-  AddValues<kHeads>(window, first_head, count);
+  AddValues<kHeads>(unit);
   __syncthreads();
-  if (small.windows == 1) PutGroup(first_head / 2);
+  if (Small().windows == 1) PutGroup(AttendedUnit<kHeads>(unit).first_head / 2);
 }
 
 // Rows of planes that earlier passes wrote.
-__device__ inline void OneRowBlock::CopyWindow(int begin, int old_keys, int kv_head) const {
+template <int kHeads>
+__device__ void OneRowBlock::CopyWindow(int unit) const {
+  const AttendedUnit<kHeads> u(unit);
   const LayerThread me;
   const LayerSmall& small = Small();
   const LayerWeights& w = Layer();
   constexpr int kParts = L::kValueStride / 16;
-  const std::size_t at = small.slot_at + begin * p_.row_bytes + kv_head * L::kValueStride;
+  const std::size_t at = small.slot_at + u.begin * p_.row_bytes + u.kv_head * L::kValueStride;
+  const int old_keys = min(kWindow, small.index - u.begin);
 #pragma unroll 1
   for (int i = me.thread; i < old_keys * kParts; i += S::kThreads) {
     const int key = i / kParts;
@@ -112,16 +122,17 @@ __device__ inline void OneRowBlock::CopyWindow(int begin, int old_keys, int kv_h
   CommitCopies();
 }
 
-// q of the unit's heads, and where the window has the row's own key at place `key`, k and v: to the
-// stage, and where `write` to the planes. A warp a head.
+// q of the unit's heads, and where the window has the row's own key, k and v: to the stage, and by
+// the first unit of a kv head to the planes. A warp a head.
 template <int kHeads>
-__device__ void OneRowBlock::MakeHeads(int kv_head, int first_head, int key, bool write) const {
+__device__ void OneRowBlock::MakeHeads(int unit) const {
+  const AttendedUnit<kHeads> u(unit);
   const LayerThread me;
   const LayerSmall& small = Small();
   const LayerWeights& w = Layer();
   const bool query = me.warp < kHeads;
   const bool value = me.warp == kHeads + 1;
-  if (me.warp > kHeads + 1 || (!query && key < 0)) return;
+  if (me.warp > kHeads + 1 || (!query && u.window != small.windows - 1)) return;
   constexpr int kParts = S::kHeadDim / 32;
   float weight[kParts];
   float2 turn[kParts / 2];
@@ -133,9 +144,9 @@ __device__ void OneRowBlock::MakeHeads(int kv_head, int first_head, int key, boo
   for (int part = 0; part < kParts / 2; ++part) {
     turn[part] = reinterpret_cast<const float2*>(layer_shared + L::kTurns)[32 * part + me.lane];
   }
-  const int head = query   ? first_head + me.warp
-                   : value ? S::kHeads + S::kKvHeads + kv_head
-                           : S::kHeads + kv_head;
+  const int head = query   ? u.first_head + me.warp
+                   : value ? S::kHeads + S::kKvHeads + u.kv_head
+                           : S::kHeads + u.kv_head;
   std::uint32_t bits[kParts];
   GetWords<kParts>(p_.words + W::kQkv + head * S::kHeadDim + me.lane, 32, tag_, bits);
   float x[kParts];
@@ -154,10 +165,12 @@ __device__ void OneRowBlock::MakeHeads(int kv_head, int first_head, int key, boo
     }
     return;
   }
+  const int key = small.index - u.begin;
+  const bool write = u.first_head % S::kRatio == 0;
   std::byte* stage = value ? layer_shared + L::kWindowValues + key * L::kValueStride
                            : layer_shared + L::kFirst + key * L::kKeyStride;
   std::byte* plane = (value ? w.values : w.keys) + small.slot_at + small.index * p_.row_bytes +
-                     kv_head * L::kValueStride;
+                     u.kv_head * L::kValueStride;
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
     constexpr int kBytes = PlaneBytes<KvType::kF16>(32);
@@ -168,7 +181,8 @@ __device__ void OneRowBlock::MakeHeads(int kv_head, int first_head, int key, boo
 
 // A team of 16 threads has 16 sums at a time: all heads by 16 / kHeads keys (rows_attention.cuh).
 template <int kHeads>
-__device__ void OneRowBlock::Score(int count) const {
+__device__ void OneRowBlock::Score(int unit) const {
+  const int count = AttendedUnit<kHeads>(unit).count;
   const LayerThread me;
   constexpr int kKeys = kTeam / kHeads;
   constexpr int kSets = kWindow / kKeys;
@@ -210,25 +224,27 @@ __device__ void OneRowBlock::Score(int count) const {
 // Warp h: weights exp(s - m) of head h, side by side with those of h ^ 1; m and l where they are
 // wanted.
 template <int kHeads>
-__device__ void OneRowBlock::Softmax(int window, int first_head, int count) const {
+__device__ void OneRowBlock::Softmax(int unit) const {
+  const AttendedUnit<kHeads> u(unit);
   const LayerThread me;
   const LayerSmall& small = Small();
   if (me.warp >= kHeads) return;
   const float* scores = Floats(L::kScores) + me.warp * kScoreStride;
   float* weights = Floats(L::kWeights) + me.warp / 2 * kWindow * 2 + me.warp % 2;
-  const float2 sums = WindowSoftmax(scores, weights, count);
+  const float2 sums = WindowSoftmax(scores, weights, u.count);
   if (me.lane != 0) return;
   if (small.windows == 1) {
     Small().sums[me.warp] = sums.y;
   } else {
-    const int place = (first_head + me.warp) * p_.windows_most + window;
+    const int place = (u.first_head + me.warp) * p_.windows_most + u.window;
     PutPair(p_.words + W::kSums + 2 * place, __float_as_uint(sums.x), __float_as_uint(sums.y),
             tag_);
   }
 }
 
 template <int kHeads>
-__device__ void OneRowBlock::AddValues(int window, int first_head, int count) const {
+__device__ void OneRowBlock::AddValues(int unit) const {
+  const AttendedUnit<kHeads> u(unit);
   const LayerThread me;
   const LayerSmall& small = Small();
   constexpr int kDims = kHeads == 2 ? 1 : 2;  // a thread's, for two heads
@@ -256,12 +272,12 @@ __device__ void OneRowBlock::AddValues(int window, int first_head, int count) co
   };
   int key = 0;
 #pragma unroll 1
-  for (; key + 8 <= count; key += 8) {
+  for (; key + 8 <= u.count; key += 8) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) add(key + i);
   }
 #pragma unroll 1
-  for (; key < count; ++key) add(key);
+  for (; key < u.count; ++key) add(key);
   if (small.windows == 1) {  // then kHeads is 2
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -277,7 +293,7 @@ __device__ void OneRowBlock::AddValues(int window, int first_head, int count) co
   const std::size_t sums = static_cast<std::size_t>(S::kHeads) * p_.windows_most * 2;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const std::size_t place = (first_head + 2 * pair + i) * p_.windows_most + window;
+    const std::size_t place = (u.first_head + 2 * pair + i) * p_.windows_most + u.window;
     Word* to = p_.words + W::kSums + sums + place * S::kHeadDim + dim;
     if constexpr (kDims == 1) {
       PutWord(to, o[i][0], tag_);

@@ -42,6 +42,9 @@ struct LayerThread {
 
 extern __shared__ __align__(128) std::byte layer_shared[];
 
+template <int kHeads>
+struct AttendedUnit;
+
 class OneRowBlock {
  public:
   __device__ explicit OneRowBlock(const LayersParams& params) : p_(params) {}
@@ -63,13 +66,16 @@ class OneRowBlock {
       } else {
         __syncthreads();
         const LayerThread me;
-        if (me.lane == 0) AskForProjection(me, layer_ + 1);
+        if (me.group == 0 && me.lane == 0) AskForProjection(me, layer_ + 1);
       }
     }
     End();
   }
 
  private:
+  template <int kHeads>
+  friend struct AttendedUnit;
+
   using S = LayerShape;
   using L = LayerRoom;
   using W = LayerWords;
@@ -86,22 +92,22 @@ class OneRowBlock {
   __device__ static LayerSmall& Small() {
     return *reinterpret_cast<LayerSmall*>(layer_shared + L::kSmall);
   }
-  __device__ static std::byte* First(int warp) {
-    return layer_shared + L::kFirst + warp * L::kFirstStride;
+  // Of a team; of a pick.
+  __device__ static std::byte* First(int team) {
+    return layer_shared + L::kFirst + team * L::kFirstBytes;
   }
-  __device__ static std::byte* Second(int warp) {
-    return layer_shared + L::kSecond + warp * L::kSecondStride;
+  __device__ static std::byte* Second(int pick) {
+    return layer_shared + L::kSecond + pick * L::kSecondBytes;
   }
-  __device__ static std::uint64_t* Barriers() {
-    return reinterpret_cast<std::uint64_t*>(layer_shared + L::kBarriers);
+  __device__ static std::uint64_t* Barrier(int number) {
+    return reinterpret_cast<std::uint64_t*>(layer_shared + L::kBarriers) + number;
   }
-  __device__ static std::uint64_t* FirstBarrier(int warp) { return Barriers() + warp; }
-  __device__ static std::uint64_t* SecondBarrier(int warp) { return Barriers() + S::kWarps + warp; }
-  __device__ static std::uint64_t* RouterBarrier() { return Barriers() + 2 * S::kWarps; }
-
-  // A place takes two copies a layer where it has both uses, else one.
-  __device__ std::uint32_t Parity(bool both, std::uint32_t use) const {
-    return both ? use : static_cast<std::uint32_t>(layer_) & 1U;
+  // Waits for a copy of this layer.
+  __device__ void WaitFor(int barrier) const {
+    WaitPhase(Barrier(barrier), static_cast<std::uint32_t>(layer_) & 1U);
+  }
+  __device__ static int TileBytes(const LayerWeights& w, int bit) {
+    return ((w.q6k >> bit) & 1U) != 0 ? kTileQ6K : kTileQ4K;
   }
 
   // ---- Asking for weights; one lane.
@@ -122,28 +128,25 @@ class OneRowBlock {
     const int first = matrix == 0   ? 0
                       : matrix == 1 ? S::kQueryTiles
                                     : S::kQueryTiles + S::kKeyTiles;
-    const int bytes = ((w.q6k >> matrix) & 1U) != 0 ? kTileQ6K : kTileQ4K;
-    const std::byte* from = w.qkv[matrix] + ((tile - first) * S::kInGroups + me.group) * bytes;
-    ExpectBytes(FirstBarrier(me.warp), bytes);
-    CopyBulk(First(me.warp), from, bytes, FirstBarrier(me.warp));
+    const int bytes = S::kInGroups * TileBytes(w, matrix);
+    Copy(First(me.team), w.qkv[matrix] + (tile - first) * bytes, bytes,
+         L::kProjectBarrier + me.team);
+  }
+
+  __device__ static void Copy(std::byte* to, const std::byte* from, int bytes, int barrier) {
+    ExpectBytes(Barrier(barrier), bytes);
+    CopyBulk(to, from, bytes, Barrier(barrier));
   }
 
   __device__ void AskForOutput(const LayerThread& me, int layer) const {
     if (layer >= p_.count) return;
     const LayerWeights& w = Layer(layer);
-    if (me.warp < S::kHeadGroups) {
-      const int bytes = ((w.q6k >> kOutputBit) & 1U) != 0 ? kTileQ6K : kTileQ4K;
-      ExpectBytes(SecondBarrier(me.warp), bytes);
-      CopyBulk(Second(me.warp), w.output + (me.block * S::kHeadGroups + me.warp) * bytes, bytes,
-               SecondBarrier(me.warp));
-    }
-    if (me.warp == kRouterWarp) {
-      constexpr int kBytes = 4 * S::kWidth;
-      ExpectBytes(RouterBarrier(), kBytes);
-      CopyBulk(layer_shared + L::kRouter,
-               reinterpret_cast<const std::byte*>(w.router) + me.block * kBytes, kBytes,
-               RouterBarrier());
-    }
+    const int bytes = S::kHeadGroups * TileBytes(w, kOutputBit);
+    Copy(Second(0), w.output + me.block * bytes, bytes, L::kOutputBarrier);
+    constexpr int kRowBytes = 4 * S::kWidth;
+    Copy(layer_shared + L::kRouter,
+         reinterpret_cast<const std::byte*>(w.router) + me.block * kRowBytes, kRowBytes,
+         L::kRouterBarrier);
   }
 
   // Pick and tile of gate and up that a team has.
@@ -151,23 +154,21 @@ class OneRowBlock {
     return me.block + team * S::kWorkers;
   }
 
-  __device__ void AskForGateUp(const LayerThread& me, int warp, std::int32_t expert) const {
+  __device__ void AskForGateUp(const LayerThread& me, int team, std::int32_t expert) const {
+    constexpr int kBytes = S::kInGroups * kTileQ4K;
     const LayerWeights& w = Layer();
-    const int tile = UnitOf(me, warp / S::kInGroups) % S::kFfTiles;
-    const std::size_t at = static_cast<std::size_t>(expert) * w.expert_bytes +
-                           (tile * S::kInGroups + warp % S::kInGroups) * kTileQ4K;
-    ExpectBytes(FirstBarrier(warp), 2 * kTileQ4K);
-    CopyBulk(First(warp), w.gate + at, kTileQ4K, FirstBarrier(warp));
-    CopyBulk(First(warp) + kTileQ4K, w.up + at, kTileQ4K, FirstBarrier(warp));
+    const std::size_t at =
+        static_cast<std::size_t>(expert) * w.expert_bytes + UnitOf(me, team) % S::kFfTiles * kBytes;
+    ExpectBytes(Barrier(L::kGateUpBarrier + team), 2 * kBytes);
+    CopyBulk(First(team), w.gate + at, kBytes, Barrier(L::kGateUpBarrier + team));
+    CopyBulk(First(team) + kBytes, w.up + at, kBytes, Barrier(L::kGateUpBarrier + team));
   }
 
-  __device__ void AskForDown(const LayerThread& me, int warp, std::int32_t expert) const {
+  __device__ void AskForDown(const LayerThread& me, int pick, std::int32_t expert) const {
     const LayerWeights& w = Layer();
-    const int bytes = ((w.q6k >> kDownBit) & 1U) != 0 ? kTileQ6K : kTileQ4K;
-    const std::byte* from = w.down + static_cast<std::size_t>(expert) * w.down_bytes +
-                            (me.block * S::kFfGroups + warp % S::kFfGroups) * bytes;
-    ExpectBytes(SecondBarrier(warp), bytes);
-    CopyBulk(Second(warp), from, bytes, SecondBarrier(warp));
+    const int bytes = S::kFfGroups * TileBytes(w, kDownBit);
+    Copy(Second(pick), w.down + static_cast<std::size_t>(expert) * w.down_bytes + me.block * bytes,
+         bytes, L::kDownBarrier + pick);
   }
 
   // The next layer's small weights, a line a block, to L2.
@@ -193,7 +194,7 @@ class OneRowBlock {
     auto* to = reinterpret_cast<uint4*>(layer_shared + L::kLayers);
     const int quads = p_.count * static_cast<int>(sizeof(LayerWeights) / sizeof(uint4));
     for (int i = me.thread; i < quads; i += S::kThreads) to[i] = from[i];
-    if (me.thread < 2 * S::kWarps + 1) InitBarrier(Barriers() + me.thread, 1);
+    if (me.thread < L::kBarrierCount) InitBarrier(Barrier(me.thread), 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     if (me.thread < S::kHeadDim / 2) {
       reinterpret_cast<float2*>(layer_shared + L::kTurns)[me.thread] =
@@ -202,10 +203,8 @@ class OneRowBlock {
     if (me.thread == 0) BeginAttention();
     OrderBeforeBulk();
     __syncthreads();
-    if (me.lane == 0) {
-      AskForProjection(me, 0);
-      if (me.IsWorker()) AskForOutput(me, 0);
-    }
+    if (me.group == 0 && me.lane == 0) AskForProjection(me, 0);
+    if (me.thread == 0 && me.IsWorker()) AskForOutput(me, 0);
   }
 
   __device__ void BeginAttention() const;
@@ -327,9 +326,10 @@ class OneRowBlock {
     float* partial = Floats(L::kPartial);
     const int tile = QkvTile(me, me.team);
     if (tile < S::kQkvTiles) {
-      const bool q6k = ((w.q6k >> MatrixOf(tile)) & 1U) != 0;
-      WaitPhase(FirstBarrier(me.warp), Parity(me.IsWorker(), 0));
-      const float u = TileValue(First(me.warp), GroupCodes(me), q6k);
+      const int bytes = TileBytes(w, MatrixOf(tile));
+      WaitFor(L::kProjectBarrier + me.team);
+      const float u =
+          TileValue(First(me.team) + me.group * bytes, GroupCodes(me), bytes == kTileQ6K);
       StorePartial(me, partial + 16 * me.warp, Small().scales[me.group], u);
     }
     __syncthreads();
@@ -351,15 +351,16 @@ class OneRowBlock {
   __device__ void AttendUnits();
   template <int kHeads>
   __device__ void AttendUnit(int unit);
-  __device__ void CopyWindow(int begin, int old_keys, int kv_head) const;
   template <int kHeads>
-  __device__ void MakeHeads(int kv_head, int first_head, int key, bool write) const;
+  __device__ void CopyWindow(int unit) const;
   template <int kHeads>
-  __device__ void Score(int count) const;
+  __device__ void MakeHeads(int unit) const;
   template <int kHeads>
-  __device__ void Softmax(int window, int first_head, int count) const;
+  __device__ void Score(int unit) const;
   template <int kHeads>
-  __device__ void AddValues(int window, int first_head, int count) const;
+  __device__ void Softmax(int unit) const;
+  template <int kHeads>
+  __device__ void AddValues(int unit) const;
   __device__ void MergeGroup(int group) const;
   __device__ void PutGroup(int group) const;
 
@@ -377,8 +378,9 @@ class OneRowBlock {
       std::byte* own = layer_shared + L::kCodes + me.warp * OwnCodes::kBytes;
       OwnCodes::Store(own, codes, SumOfCodes(codes));
       __syncwarp();
-      WaitPhase(SecondBarrier(me.warp), 0);
-      const float u = TileValue(Second(me.warp), own, ((w.q6k >> kOutputBit) & 1U) != 0);
+      const int bytes = TileBytes(w, kOutputBit);
+      WaitFor(L::kOutputBarrier);
+      const float u = TileValue(Second(0) + me.warp * bytes, own, bytes == kTileQ6K);
       StorePartial(me, partial + 16 * me.warp, __uint_as_float(scale[0]), u);
     }
     __syncthreads();
@@ -409,7 +411,7 @@ class OneRowBlock {
     }
     __syncthreads();
     if (me.warp == kRouterWarp) {
-      WaitPhase(RouterBarrier(), static_cast<std::uint32_t>(layer_) & 1U);
+      WaitFor(L::kRouterBarrier);
       const float* row = Floats(L::kRouter);
       float sum = 0.0F;
 #pragma unroll 16
@@ -426,7 +428,7 @@ class OneRowBlock {
     if (me.warp == 0) Select(me);
   }
 
-  // Lanes below 24 have a warp each, and ask for what it needs.
+  // The first lanes have a team each, then a pick, and ask for what it needs.
   __device__ void Select(const LayerThread& me) const {
     const Word* words =
         p_.words + W::kLogits + (me.block % W::kLogitCopies) * W::kLogitWords + me.lane;
@@ -436,15 +438,12 @@ class OneRowBlock {
 #pragma unroll
     for (int j = 0; j < 4; ++j) logits[j] = __uint_as_float(bits[j]);
     OrderBeforeBulk();
-    const int team = me.lane / S::kInGroups;
-    const int my_pick = me.lane < S::kWarps ? UnitOf(me, team) / S::kFfTiles : -1;
+    const int my_pick = me.lane < S::kTeams ? UnitOf(me, me.lane) / S::kFfTiles : -1;
     const Routed routed =
         RouteUpTo(logits, S::kExperts, S::kPicks - 1, [&](int pick, std::int32_t id) {
           if (pick == my_pick) AskForGateUp(me, me.lane, id);
         });
-    const std::int32_t of_down =
-        __shfl_sync(kAllLanes, routed.my_id, min(me.lane / S::kFfGroups, S::kPicks - 1));
-    if (me.lane < S::kWarps) AskForDown(me, me.lane, of_down);
+    if (me.lane < S::kPicks) AskForDown(me, me.lane, routed.my_id);
     const float weight = routed.Weight(p_.renormalise, p_.weight_scale);
     if (me.lane < S::kPicks) Small().weights[me.lane] = weight;
     if (me.block == 0 && me.lane == 0 && !routed.finite) atomicMin(p_.failed_row, 0);
@@ -454,15 +453,15 @@ class OneRowBlock {
     const LayerThread me;
     const int unit = UnitOf(me, me.team);
     float* partial = Floats(L::kPartial) + me.team * 2 * S::kInGroups * 16;
-    WaitPhase(FirstBarrier(me.warp), Parity(QkvTile(me, me.team) < S::kQkvTiles, 1));
+    WaitFor(L::kGateUpBarrier + me.team);
     const float scale = Small().scales[me.group];
 #pragma unroll 1
     for (int matrix = 0; matrix < 2; ++matrix) {
-      const float u = TileValue(First(me.warp) + matrix * kTileQ4K, GroupCodes(me), false);
+      const float u = TileValue(First(me.team) + (matrix * S::kInGroups + me.group) * kTileQ4K,
+                                GroupCodes(me), false);
       StorePartial(me, partial + 16 * (matrix * S::kInGroups + me.group), scale, u);
     }
     asm volatile("bar.sync %0, %1;" ::"r"(1 + me.team), "n"(32 * S::kInGroups) : "memory");
-    if (me.lane == 0) AskForProjection(me, layer_ + 1);
     if (me.group == 0 && me.lane < 16) {
       const float gate = Ascending<S::kInGroups>(partial + me.lane);
       const float up = Ascending<S::kInGroups>(partial + 16 * S::kInGroups + me.lane);
@@ -472,6 +471,7 @@ class OneRowBlock {
       PutWord(p_.words + W::kH + unit / S::kFfTiles * S::kFf + value / 256 * 256 + place,
               ExactSilu(gate) * up, tag_);
     }
+    if (me.group == 1 && me.lane == 0) AskForProjection(me, layer_ + 1);
   }
 
   __device__ void Down() {
@@ -480,7 +480,7 @@ class OneRowBlock {
     const int pick = me.warp / S::kFfGroups;
     const int group = me.warp % S::kFfGroups;
     std::uint32_t bits[8];
-    WaitPhase(SecondBarrier(me.warp), Parity(me.warp < S::kHeadGroups, 1));
+    WaitFor(L::kDownBarrier + pick);
     GetPairs<4>(p_.words + W::kH + pick * S::kFf + 256 * group + 2 * me.lane, 64, tag_, bits);
     float v[8];
 #pragma unroll
@@ -489,11 +489,12 @@ class OneRowBlock {
     std::byte* own = layer_shared + L::kCodes + me.warp * OwnCodes::kBytes;
     OwnCodes::Store(own, codes.words, codes.sum);
     __syncwarp();
-    const float u = TileValue(Second(me.warp), own, ((w.q6k >> kDownBit) & 1U) != 0);
+    const int bytes = TileBytes(w, kDownBit);
+    const float u = TileValue(Second(pick) + group * bytes, own, bytes == kTileQ6K);
     float* partial = Floats(L::kDownPartial);
     StorePartial(me, partial + L::kPickStride * pick + 16 * group, codes.scale, u);
     __syncthreads();
-    if (me.lane == 0) AskForOutput(me, layer_ + 1);
+    if (me.thread == S::kThreads - 1) AskForOutput(me, layer_ + 1);
     if (me.thread >= 16 * S::kPicks) return;
     const int of_pick = me.thread % S::kPicks;
     const int row = me.thread / S::kPicks;

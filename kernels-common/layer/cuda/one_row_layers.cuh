@@ -118,13 +118,16 @@ struct LayerWords {
 
 // Shared memory, in bytes.
 struct LayerRoom {
-  // Of a warp: gate and up, and before them QKV; of all warps: keys and values of a window.
+  // Of a team: a tile's groups of gate, then of up, and before them of QKV; of all teams: keys and
+  // values of a window.
   static constexpr int kFirst = 0;
-  static constexpr int kFirstStride = 2 * kTileQ4K;
-  // Of a warp: down, and before it the output projection.
-  static constexpr int kSecond = kFirst + LayerShape::kWarps * kFirstStride;
-  static constexpr int kSecondStride = kTileQ6K;
-  static constexpr int kRouter = kSecond + LayerShape::kWarps * kSecondStride;
+  static constexpr int kFirstBytes = 2 * LayerShape::kInGroups * kTileQ4K;
+  // Of a pick: a tile's groups of down; and before them those of the output projection.
+  static constexpr int kSecond = kFirst + LayerShape::kTeams * kFirstBytes;
+  static constexpr int kSecondBytes = LayerShape::kFfGroups * kTileQ6K;
+  static constexpr int kRouter = kSecond + LayerShape::kPicks * kSecondBytes;
+  static_assert(LayerShape::kInGroups * kTileQ6K <= kFirstBytes);
+  static_assert(LayerShape::kHeadGroups * kTileQ6K <= kRouter - kSecond);
   static constexpr int kValues = kRouter + 4 * LayerShape::kWidth;  // the row
   static constexpr int kGroups = kValues + 4 * LayerShape::kWidth;  // OwnCodes of the row's groups
   static constexpr int kCodes = kGroups + LayerShape::kInGroups * OwnCodes::kBytes;  // of each warp
@@ -134,8 +137,17 @@ struct LayerRoom {
   static constexpr int kPickStride = 16 * LayerShape::kFfGroups + 4;  // floats
   static constexpr int kTurns = kDownPartial + 4 * LayerShape::kPicks * kPickStride;
   static constexpr int kLayers = kTurns + 8 * LayerShape::kHeadDim / 2;
+  // One for each copy of a layer, so that its phase is the layer's.
+  enum Barrier {
+    kProjectBarrier,
+    kOutputBarrier = kProjectBarrier + LayerShape::kTeams,
+    kRouterBarrier,
+    kGateUpBarrier,
+    kDownBarrier = kGateUpBarrier + LayerShape::kTeams,
+    kBarrierCount = kDownBarrier + LayerShape::kPicks
+  };
   static constexpr int kBarriers = kLayers + static_cast<int>(sizeof(LayersParams::layers));
-  static constexpr int kSmall = kBarriers + 8 * (2 * LayerShape::kWarps + 2);
+  static constexpr int kSmall = kBarriers + 8 * kBarrierCount;
   static constexpr int kBytes = kSmall + 256;
 
   // While attention runs, in kFirst: the window's keys and values.
