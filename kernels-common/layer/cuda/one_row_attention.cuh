@@ -12,14 +12,14 @@ namespace bloomery::kernels::cuda {
 // By one thread.
 __device__ inline void OneRowBlock::BeginAttention() const {
   LayerSmall& small = Small();
-  small.index = *p_.index;
+  small.index = *p_.pass.index;
   small.windows = small.index / kWindow + 1;
   small.heads = 2;
   while (small.heads < S::kRatio && small.windows * (S::kHeads / small.heads) > Blocks()) {
     small.heads *= 2;
   }
   small.units = small.windows * (S::kHeads / small.heads);
-  small.slot_at = static_cast<std::size_t>(*p_.slot) * p_.slot_bytes;
+  small.slot_at = static_cast<std::size_t>(*p_.pass.slot) * p_.pass.slot_bytes;
 }
 
 // Units begin at blocks that have no third tile of QKV; so do merges.
@@ -38,8 +38,8 @@ __device__ inline void OneRowBlock::AskForWindow(const LayerThread& me) const {
   const int key = window * kWindow + me.thread / 2 % kWindow;
   if (key >= small.index) return;
   const std::byte* plane = me.thread < 2 * kWindow ? w.keys : w.values;
-  const std::byte* line =
-      plane + small.slot_at + key * p_.row_bytes + kv_head * L::kValueStride + me.thread % 2 * 128;
+  const std::byte* line = plane + small.slot_at + key * Pass().row_bytes +
+                          kv_head * L::kValueStride + me.thread % 2 * 128;
   asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
 }
 
@@ -58,7 +58,7 @@ __device__ inline void OneRowBlock::Attend() {
       break;
   }
   if (small.windows > 1 && FirstUnit(me) < S::kHeadGroups) MergeGroup(FirstUnit(me));
-  OrderBeforeBulk();
+  if (FirstUnit(me) < max(small.units, S::kHeadGroups)) OrderBeforeBulk();
 }
 
 template <int kHeads>
@@ -108,16 +108,16 @@ __device__ void OneRowBlock::CopyWindow(int unit) const {
   const LayerSmall& small = Small();
   const LayerWeights& w = Layer();
   constexpr int kParts = L::kValueStride / 16;
-  const std::size_t at = small.slot_at + u.begin * p_.row_bytes + u.kv_head * L::kValueStride;
+  const std::size_t at = small.slot_at + u.begin * Pass().row_bytes + u.kv_head * L::kValueStride;
   const int old_keys = min(kWindow, small.index - u.begin);
 #pragma unroll 1
   for (int i = me.thread; i < old_keys * kParts; i += S::kThreads) {
     const int key = i / kParts;
     const int part = i % kParts * 16;
     CopyAsync<16>(layer_shared + L::kFirst + key * L::kKeyStride + part,
-                  w.keys + at + key * p_.row_bytes + part);
+                  w.keys + at + key * Pass().row_bytes + part);
     CopyAsync<16>(layer_shared + L::kWindowValues + key * L::kValueStride + part,
-                  w.values + at + key * p_.row_bytes + part);
+                  w.values + at + key * Pass().row_bytes + part);
   }
   CommitCopies();
 }
@@ -148,7 +148,7 @@ __device__ void OneRowBlock::MakeHeads(int unit) const {
                    : value ? S::kHeads + S::kKvHeads + u.kv_head
                            : S::kHeads + u.kv_head;
   std::uint32_t bits[kParts];
-  GetWords<kParts>(p_.words + W::kQkv + head * S::kHeadDim + me.lane, 32, tag_, bits);
+  GetWords<kParts>(Pass().words + W::kQkv + head * S::kHeadDim + me.lane, 32, tag_, bits);
   float x[kParts];
 #pragma unroll
   for (int part = 0; part < kParts; ++part) x[part] = __uint_as_float(bits[part]);
@@ -169,7 +169,7 @@ __device__ void OneRowBlock::MakeHeads(int unit) const {
   const bool write = u.first_head % S::kRatio == 0;
   std::byte* stage = value ? layer_shared + L::kWindowValues + key * L::kValueStride
                            : layer_shared + L::kFirst + key * L::kKeyStride;
-  std::byte* plane = (value ? w.values : w.keys) + small.slot_at + small.index * p_.row_bytes +
+  std::byte* plane = (value ? w.values : w.keys) + small.slot_at + small.index * Pass().row_bytes +
                      u.kv_head * L::kValueStride;
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
@@ -217,7 +217,7 @@ __device__ void OneRowBlock::Score(int unit) const {
       }
     }
     const float sum = TeamTree(sums);
-    Floats(L::kScores)[own_head * kScoreStride + first + own_key] = sum * p_.scale;
+    Floats(L::kScores)[own_head * kScoreStride + first + own_key] = sum * Pass().scale;
   }
 }
 
@@ -236,8 +236,8 @@ __device__ void OneRowBlock::Softmax(int unit) const {
   if (small.windows == 1) {
     Small().sums[me.warp] = sums.y;
   } else {
-    const int place = (u.first_head + me.warp) * p_.windows_most + u.window;
-    PutPair(p_.words + W::kSums + 2 * place, __float_as_uint(sums.x), __float_as_uint(sums.y),
+    const int place = (u.first_head + me.warp) * Pass().windows_most + u.window;
+    PutPair(Pass().words + W::kSums + 2 * place, __float_as_uint(sums.x), __float_as_uint(sums.y),
             tag_);
   }
 }
@@ -290,11 +290,11 @@ __device__ void OneRowBlock::AddValues(int unit) const {
     }
     return;
   }
-  const std::size_t sums = static_cast<std::size_t>(S::kHeads) * p_.windows_most * 2;
+  const std::size_t sums = static_cast<std::size_t>(S::kHeads) * Pass().windows_most * 2;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const std::size_t place = (u.first_head + 2 * pair + i) * p_.windows_most + u.window;
-    Word* to = p_.words + W::kSums + sums + place * S::kHeadDim + dim;
+    const std::size_t place = (u.first_head + 2 * pair + i) * Pass().windows_most + u.window;
+    Word* to = Pass().words + W::kSums + sums + place * S::kHeadDim + dim;
     if constexpr (kDims == 1) {
       PutWord(to, o[i][0], tag_);
     } else {
@@ -307,16 +307,16 @@ __device__ void OneRowBlock::AddValues(int unit) const {
 __device__ inline void OneRowBlock::PutGroup(int group) const {
   const LayerThread me;
   if (me.warp != 0) return;
-  float v[8];
   const auto* at = reinterpret_cast<const float4*>(Floats(L::kQuery) + 8 * me.lane);
-  *reinterpret_cast<float4*>(v) = at[0];
-  *reinterpret_cast<float4*>(v + 4) = at[1];
-  const LaneCodes codes = QuantiseLane<256>(v);
+  std::byte* own = layer_shared + L::kCodes;
+  const float scale = StoreCodes(own, at[0], at[1]);
+  __syncwarp();
+  const uint2 codes = reinterpret_cast<const uint2*>(own)[me.lane];
 #pragma unroll
   for (int copy = 0; copy < W::kCodeCopies; ++copy) {
-    Word* words = p_.words + W::kCodes + copy * W::kCodeWords + group * W::kCodeGroup;
-    PutPair(words + 2 * me.lane, codes.words[0], codes.words[1], tag_);
-    if (me.lane == 0) PutWord(words + 64, codes.scale, tag_);
+    Word* words = Pass().words + W::kCodes + copy * W::kCodeWords + group * W::kCodeGroup;
+    PutPair(words + 2 * me.lane, codes.x, codes.y, tag_);
+    if (me.lane == 0) PutWord(words + 64, scale, tag_);
   }
 }
 
@@ -324,7 +324,7 @@ __device__ inline void OneRowBlock::PutGroup(int group) const {
 __device__ inline void OneRowBlock::MergeGroup(int group) const {
   const LayerThread me;
   const LayerSmall& small = Small();
-  const std::size_t sums = static_cast<std::size_t>(S::kHeads) * p_.windows_most * 2;
+  const std::size_t sums = static_cast<std::size_t>(S::kHeads) * Pass().windows_most * 2;
   float* values = Floats(L::kFirst);
   auto* factors = reinterpret_cast<float4*>(Floats(L::kScores));  // [head][window]
   const int head = me.thread / S::kHeadDim;
@@ -338,9 +338,9 @@ __device__ inline void OneRowBlock::MergeGroup(int group) const {
     if (me.warp < 2) {
       float2 own = {-INFINITY, 0.0F};
       if (me.lane < count) {
-        const int place = (2 * group + me.warp) * p_.windows_most + begin + me.lane;
+        const int place = (2 * group + me.warp) * Pass().windows_most + begin + me.lane;
         std::uint32_t bits[2];
-        GetPairs<1>(p_.words + W::kSums + 2 * place, 0, tag_, bits);
+        GetPairs<1>(Pass().words + W::kSums + 2 * place, 0, tag_, bits);
         own = {__uint_as_float(bits[0]), __uint_as_float(bits[1])};
       }
       factors[32 * me.warp + me.lane] = WindowFactors(own, &most);
@@ -349,9 +349,10 @@ __device__ inline void OneRowBlock::MergeGroup(int group) const {
     for (int i = me.warp; i < 2 * count; i += S::kWarps) {
       const int of = i / count;
       const int window = i - of * count;
-      const std::size_t place = (2 * group + of) * p_.windows_most + begin + window;
+      const std::size_t place = (2 * group + of) * Pass().windows_most + begin + window;
       std::uint32_t bits[4];
-      GetPairs<2>(p_.words + W::kSums + sums + place * S::kHeadDim + 2 * me.lane, 64, tag_, bits);
+      GetPairs<2>(Pass().words + W::kSums + sums + place * S::kHeadDim + 2 * me.lane, 64, tag_,
+                  bits);
       auto* to = reinterpret_cast<uint2*>(values + (32 * of + window) * S::kHeadDim) + me.lane;
       to[0] = make_uint2(bits[0], bits[1]);
       to[32] = make_uint2(bits[2], bits[3]);

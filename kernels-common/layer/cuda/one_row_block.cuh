@@ -51,10 +51,10 @@ class OneRowBlock {
 
   __device__ void Run() {
     WaitForInputs();
-    if (*p_.live <= 0 || *p_.index < 0) return;  // in all blocks alike
+    if (*p_.pass.live <= 0 || *p_.pass.index < 0) return;  // in all blocks alike
     Begin();
 #pragma unroll 1
-    for (layer_ = 0; layer_ < p_.count; ++layer_) {
+    for (layer_ = 0; layer_ < Pass().count; ++layer_) {
       ++tag_;
       Project();
       Attend();
@@ -66,7 +66,7 @@ class OneRowBlock {
       } else {
         __syncthreads();
         const LayerThread me;
-        if (me.group == 0 && me.lane == 0) AskForProjection(me, layer_ + 1);
+        if (me.group == 0 && me.lane == 0) AskForProjection(me, me.team, layer_ + 1);
       }
     }
     End();
@@ -83,6 +83,11 @@ class OneRowBlock {
 
   // ---- Places.
 
+  // The pass's parameters, from shared memory: the constant bank is read so seldom that each time
+  // it waits for device memory.
+  __device__ static const LayersPass& Pass() {
+    return *reinterpret_cast<const LayersPass*>(layer_shared + L::kPass);
+  }
   __device__ static int Blocks() { return static_cast<int>(gridDim.x); }
   __device__ static const LayerWeights& Layer(int layer) {
     return reinterpret_cast<const LayerWeights*>(layer_shared + L::kLayers)[layer];
@@ -120,17 +125,16 @@ class OneRowBlock {
     return (tile >= S::kQueryTiles ? 1 : 0) + (tile >= S::kQueryTiles + S::kKeyTiles ? 1 : 0);
   }
 
-  __device__ void AskForProjection(const LayerThread& me, int layer) const {
-    const int tile = QkvTile(me, me.team);
-    if (layer >= p_.count || tile >= S::kQkvTiles) return;
+  __device__ void AskForProjection(const LayerThread& me, int team, int layer) const {
+    const int tile = QkvTile(me, team);
+    if (layer >= Pass().count || tile >= S::kQkvTiles) return;
     const LayerWeights& w = Layer(layer);
     const int matrix = MatrixOf(tile);
     const int first = matrix == 0   ? 0
                       : matrix == 1 ? S::kQueryTiles
                                     : S::kQueryTiles + S::kKeyTiles;
     const int bytes = S::kInGroups * TileBytes(w, matrix);
-    Copy(First(me.team), w.qkv[matrix] + (tile - first) * bytes, bytes,
-         L::kProjectBarrier + me.team);
+    Copy(First(team), w.qkv[matrix] + (tile - first) * bytes, bytes, L::kProjectBarrier + team);
   }
 
   __device__ static void Copy(std::byte* to, const std::byte* from, int bytes, int barrier) {
@@ -139,7 +143,7 @@ class OneRowBlock {
   }
 
   __device__ void AskForOutput(const LayerThread& me, int layer) const {
-    if (layer >= p_.count) return;
+    if (layer >= Pass().count) return;
     const LayerWeights& w = Layer(layer);
     const int bytes = S::kHeadGroups * TileBytes(w, kOutputBit);
     Copy(Second(0), w.output + me.block * bytes, bytes, L::kOutputBarrier);
@@ -173,7 +177,7 @@ class OneRowBlock {
 
   // The next layer's small weights, a line a block, to L2.
   __device__ void AskForNorms(const LayerThread& me, int layer) const {
-    if (layer >= p_.count) return;
+    if (layer >= Pass().count) return;
     const LayerWeights& w = Layer(layer);
     constexpr int kLines = S::kWidth / 32;
     const float* line = me.block < kLines       ? w.attention_norm + 32 * me.block
@@ -189,21 +193,28 @@ class OneRowBlock {
 
   __device__ void Begin() {
     const LayerThread me;
-    tag_ = *p_.epoch;
+    tag_ = *p_.pass.epoch + 1;
+    if (me.thread < 16 && me.IsWorker()) {
+      const int at = 16 * me.block + me.thread;
+      PutWord(p_.pass.words + W::kX + at, __ldcg(p_.pass.x + at), tag_);
+    }
     const auto* from = reinterpret_cast<const uint4*>(p_.layers);
     auto* to = reinterpret_cast<uint4*>(layer_shared + L::kLayers);
-    const int quads = p_.count * static_cast<int>(sizeof(LayerWeights) / sizeof(uint4));
+    const int quads = p_.pass.count * static_cast<int>(sizeof(LayerWeights) / sizeof(uint4));
     for (int i = me.thread; i < quads; i += S::kThreads) to[i] = from[i];
+    if (me.thread == S::kThreads - 1) {
+      *reinterpret_cast<LayersPass*>(layer_shared + L::kPass) = p_.pass;
+    }
     if (me.thread < L::kBarrierCount) InitBarrier(Barrier(me.thread), 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     if (me.thread < S::kHeadDim / 2) {
       reinterpret_cast<float2*>(layer_shared + L::kTurns)[me.thread] =
-          RopeTurn(*p_.position, p_.frequencies[me.thread], p_.magnitude);
+          RopeTurn(*p_.pass.position, p_.pass.frequencies[me.thread], p_.pass.magnitude);
     }
     if (me.thread == 0) BeginAttention();
     OrderBeforeBulk();
     __syncthreads();
-    if (me.group == 0 && me.lane == 0) AskForProjection(me, 0);
+    if (me.group == 0 && me.lane == 0) AskForProjection(me, me.team, 0);
     if (me.thread == 0 && me.IsWorker()) AskForOutput(me, 0);
   }
 
@@ -216,14 +227,14 @@ class OneRowBlock {
     if (!me.IsWorker()) return;
     const bool last = tag_ > 0xFFFFFFFFU - 2 * static_cast<std::uint32_t>(kOneRowLayersMax);
     if (last) {
-      Word* words = p_.words + W::kSums;
-      const std::size_t count = W::OfWindows(static_cast<std::size_t>(p_.windows_most));
+      Word* words = Pass().words + W::kSums;
+      const std::size_t count = W::OfWindows(static_cast<std::size_t>(Pass().windows_most));
       for (std::size_t i = static_cast<std::size_t>(me.block) * S::kThreads + me.thread; i < count;
            i += static_cast<std::size_t>(S::kWorkers) * S::kThreads) {
         words[i] = 0;
       }
     }
-    if (me.block == 0 && me.thread == 0) *p_.epoch = last ? 0 : tag_;
+    if (me.block == 0 && me.thread == 0) *Pass().epoch = last ? 0 : tag_;
   }
 
   // ---- Phases.
@@ -248,81 +259,95 @@ class OneRowBlock {
     return y;
   }
 
-  // The row to shared memory; all threads, without a barrier.
-  __device__ void GetRow(const LayerThread& me, int words, std::uint32_t tag) const {
-#pragma unroll
-    for (int first = 0; first < S::kWidth / 2; first += S::kThreads) {
-      const int pair = first + me.thread;
-      if (pair >= S::kWidth / 2) break;
-      std::uint32_t bits[2];
-      GetPairs<1>(p_.words + words + 2 * pair, 0, tag, bits);
-      reinterpret_cast<uint2*>(layer_shared + L::kValues)[pair] = make_uint2(bits[0], bits[1]);
-    }
+  // Parts that more than one phase runs are not inlined: the code of a layer is more than a
+  // multiprocessor keeps, and what was run a while ago waits for its instructions.
+
+  // A group's codes from lane l's values 8l .. 8l+7, to `own`; returns the scale.
+  __device__ static __noinline__ float StoreCodes(std::byte* own, float4 low, float4 high) {
+    const float v[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    const LaneCodes codes = QuantiseLane<256>(v);
+    OwnCodes::Store(own, codes.words, codes.sum);
+    return codes.scale;
   }
 
-  __device__ void LoadNorm(const LayerThread& me, const float* weights, float (&w)[8]) const {
-    const auto* at = reinterpret_cast<const float4*>(weights + 256 * me.group + 8 * me.lane);
-    *reinterpret_cast<float4*>(w) = __ldg(at);
-    *reinterpret_cast<float4*>(w + 4) = __ldg(at + 1);
-  }
-
-  // By warp 0, from the row in shared memory.
-  __device__ void MakeFactor(const LayerThread& me, float eps) const {
-    if (me.warp != 0) return;
-    const float factor = NormFactorOf<S::kWidth>(Floats(L::kValues), eps);
-    if (me.lane == 0) Small().factor = factor;
-  }
-
-  // For what the block adds to it later.
-  __device__ static void KeepResidual(const LayerThread& me) {
-    if (me.thread >= 16 || !me.IsWorker()) return;
-    Small().residual[me.thread] = Floats(L::kValues)[16 * me.block + me.thread];
-  }
-
-  // By the first 8 warps: a group of the normed row, v, and its codes.
-  __device__ void NormGroup(const LayerThread& me, const float (&weights)[8], float (&v)[8]) const {
-    const float factor = Small().factor;
-    const auto* at =
-        reinterpret_cast<const float4*>(Floats(L::kValues) + 256 * me.group + 8 * me.lane);
-    *reinterpret_cast<float4*>(v) = at[0];
-    *reinterpret_cast<float4*>(v + 4) = at[1];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = v[i] * factor * weights[i];
-  }
-  __device__ std::byte* GroupCodes(const LayerThread& me) const {
+  __device__ static std::byte* GroupCodes(const LayerThread& me) {
     return layer_shared + L::kGroups + me.group * OwnCodes::kBytes;
   }
-  __device__ void StoreGroup(const LayerThread& me, const float (&v)[8]) const {
-    const LaneCodes codes = QuantiseLane<256>(v);
-    OwnCodes::Store(GroupCodes(me), codes.words, codes.sum);
-    if (me.lane == 0) Small().scales[me.group] = codes.scale;
+
+  // All threads: the row, from `words`, normed, as codes of its groups. With `logits` also the
+  // block's row of the router, whose weights are there; its copies begin at `logits`.
+  __device__ static __noinline__ void MakeRow(const Word* words, std::uint32_t tag,
+                                              const float* norm, float eps, Word* logits,
+                                              std::uint32_t router_phase) {
+    const LayerThread me;
+    float* values = Floats(L::kValues);
+    const int first = 256 * me.group + 8 * me.lane;
+    float4 low = {};
+    float4 high = {};
+    if (me.team == 0) {
+      low = __ldg(reinterpret_cast<const float4*>(norm + first));
+      high = __ldg(reinterpret_cast<const float4*>(norm + first) + 1);
+    }
+#pragma unroll 1
+    for (int pair = me.thread; pair < S::kWidth / 2; pair += S::kThreads) {
+      std::uint32_t bits[2];
+      GetPairs<1>(words + 2 * pair, 0, tag, bits);
+      reinterpret_cast<uint2*>(values)[pair] = make_uint2(bits[0], bits[1]);
+    }
+    __syncthreads();
+    if (me.warp == 0) {
+      const float factor = NormFactorOf<S::kWidth>(values, eps);
+      if (me.lane == 0) Small().factor = factor;
+    }
+    // For what the block adds to it later.
+    if (me.thread >= S::kThreads - 32 && me.lane < 16 && me.IsWorker()) {
+      Small().residual[me.lane] = values[16 * me.block + me.lane];
+    }
+    __syncthreads();
+    float* normed = Floats(L::kFirst);
+    if (me.team == 0) {
+      const float factor = Small().factor;
+      const float4 x = *reinterpret_cast<const float4*>(values + first);
+      const float4 y = *reinterpret_cast<const float4*>(values + first + 4);
+      low = {x.x * factor * low.x, x.y * factor * low.y, x.z * factor * low.z,
+             x.w * factor * low.w};
+      high = {y.x * factor * high.x, y.y * factor * high.y, y.z * factor * high.z,
+              y.w * factor * high.w};
+    }
+    if (logits != nullptr) {
+      if (me.team == 0) {
+        *reinterpret_cast<float4*>(normed + first) = low;
+        *reinterpret_cast<float4*>(normed + first + 4) = high;
+        OrderBeforeBulk();
+      }
+      __syncthreads();
+      if (me.warp == kRouterWarp) {
+        WaitPhase(Barrier(L::kRouterBarrier), router_phase);
+        const float* row = Floats(L::kRouter);
+        float sum = 0.0F;
+#pragma unroll 16
+        for (int i = 0; i < S::kWidth / 32; ++i) {
+          sum = __fmaf_rn(row[32 * i + me.lane], normed[32 * i + me.lane], sum);
+        }
+        sum = LaneTree(sum);
+        if (me.lane < W::kLogitCopies) {
+          PutWord(logits + me.lane * W::kLogitWords + me.block, sum, tag);
+        }
+      }
+    }
+    if (me.team == 0) {
+      const float scale = StoreCodes(GroupCodes(me), low, high);
+      if (me.lane == 0) Small().scales[me.group] = scale;
+    }
+    __syncthreads();
   }
 
   __device__ void Project() {
     const LayerThread me;
     const LayerWeights& w = Layer();
-    float norm[8];
-    if (me.team == 0) LoadNorm(me, w.attention_norm, norm);
     AskForWindow(me);
-    if (layer_ == 0) {
-      if (me.thread < S::kWidth / 4) {
-        reinterpret_cast<float4*>(Floats(L::kValues))[me.thread] =
-            __ldcg(reinterpret_cast<const float4*>(p_.x) + me.thread);
-      }
-    } else {
-      GetRow(me, W::kX, tag_ - 1);
-    }
-    __syncthreads();
-    MakeFactor(me, w.attention_eps);
-    KeepResidual(me);
     if (me.thread == S::kThreads - 1) AskForNorms(me, layer_ + 1);
-    __syncthreads();
-    if (me.team == 0) {
-      float v[8];
-      NormGroup(me, norm, v);
-      StoreGroup(me, v);
-    }
-    __syncthreads();
+    MakeRow(Pass().words + W::kX, tag_ - 1, w.attention_norm, w.attention_eps, nullptr, 0);
     float* partial = Floats(L::kPartial);
     const int tile = QkvTile(me, me.team);
     if (tile < S::kQkvTiles) {
@@ -338,7 +363,7 @@ class OneRowBlock {
       const int row = me.thread % 16;
       if (QkvTile(me, team) < S::kQkvTiles) {
         const float y = Ascending<S::kInGroups>(partial + 16 * S::kInGroups * team + row);
-        PutWord(p_.words + W::kQkv + 16 * QkvTile(me, team) + row, y, tag_);
+        PutWord(Pass().words + W::kQkv + 16 * QkvTile(me, team) + row, y, tag_);
       }
     }
   }
@@ -369,7 +394,7 @@ class OneRowBlock {
     const LayerWeights& w = Layer();
     float* partial = Floats(L::kDownPartial);
     if (me.warp < S::kHeadGroups) {
-      const Word* words = p_.words + W::kCodes + (me.block % W::kCodeCopies) * W::kCodeWords +
+      const Word* words = Pass().words + W::kCodes + (me.block % W::kCodeCopies) * W::kCodeWords +
                           me.warp * W::kCodeGroup;
       std::uint32_t codes[2];
       std::uint32_t scale[1];
@@ -386,67 +411,33 @@ class OneRowBlock {
     __syncthreads();
     if (me.thread < 16) {
       const float y = Small().residual[me.thread] + Ascending<S::kHeadGroups>(partial + me.thread);
-      PutWord(p_.words + W::kX2 + 16 * me.block + me.thread, y, tag_);
+      PutWord(Pass().words + W::kX2 + 16 * me.block + me.thread, y, tag_);
     }
   }
 
   __device__ void Route() {
-    const LayerThread me;
     const LayerWeights& w = Layer();
-    float norm[8];
-    if (me.team == 0) LoadNorm(me, w.ffn_norm, norm);
-    GetRow(me, W::kX2, tag_);
-    __syncthreads();
-    MakeFactor(me, w.ffn_eps);
-    KeepResidual(me);
-    __syncthreads();
-    float* normed = Floats(L::kFirst);
-    float v[8];
-    if (me.team == 0) {
-      NormGroup(me, norm, v);
-      auto* at = reinterpret_cast<float4*>(normed + 256 * me.group + 8 * me.lane);
-      at[0] = *reinterpret_cast<const float4*>(v);
-      at[1] = *reinterpret_cast<const float4*>(v + 4);
-      OrderBeforeBulk();
-    }
-    __syncthreads();
-    if (me.warp == kRouterWarp) {
-      WaitFor(L::kRouterBarrier);
-      const float* row = Floats(L::kRouter);
-      float sum = 0.0F;
-#pragma unroll 16
-      for (int i = 0; i < S::kWidth / 32; ++i) {
-        sum = __fmaf_rn(row[32 * i + me.lane], normed[32 * i + me.lane], sum);
-      }
-      sum = LaneTree(sum);
-      if (me.lane < W::kLogitCopies) {
-        PutWord(p_.words + W::kLogits + me.lane * W::kLogitWords + me.block, sum, tag_);
-      }
-    }
-    if (me.team == 0) StoreGroup(me, v);
-    __syncthreads();
-    if (me.warp == 0) Select(me);
-  }
-
-  // The first lanes have a team each, then a pick, and ask for what it needs.
-  __device__ void Select(const LayerThread& me) const {
-    const Word* words =
-        p_.words + W::kLogits + (me.block % W::kLogitCopies) * W::kLogitWords + me.lane;
-    std::uint32_t bits[4];
-    GetWords<4>(words, 32, tag_, bits);
-    float logits[4];
+    MakeRow(Pass().words + W::kX2, tag_, w.ffn_norm, w.ffn_eps, Pass().words + W::kLogits,
+            static_cast<std::uint32_t>(layer_) & 1U);
+    const LayerThread me;
+    if (me.warp == 0) {
+      const Word* words =
+          Pass().words + W::kLogits + me.block % W::kLogitCopies * W::kLogitWords + me.lane;
+      std::uint32_t bits[4];
+      GetWords<4>(words, 32, tag_, bits);
+      float p[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) logits[j] = __uint_as_float(bits[j]);
-    OrderBeforeBulk();
-    const int my_pick = me.lane < S::kTeams ? UnitOf(me, me.lane) / S::kFfTiles : -1;
-    const Routed routed =
-        RouteUpTo(logits, S::kExperts, S::kPicks - 1, [&](int pick, std::int32_t id) {
-          if (pick == my_pick) AskForGateUp(me, me.lane, id);
-        });
-    if (me.lane < S::kPicks) AskForDown(me, me.lane, routed.my_id);
-    const float weight = routed.Weight(p_.renormalise, p_.weight_scale);
-    if (me.lane < S::kPicks) Small().weights[me.lane] = weight;
-    if (me.block == 0 && me.lane == 0 && !routed.finite) atomicMin(p_.failed_row, 0);
+      for (int j = 0; j < 4; ++j) p[j] = __uint_as_float(bits[j]);
+      const int my_pick = me.lane < S::kTeams ? UnitOf(me, me.lane) / S::kFfTiles : -1;
+      const Routed routed =
+          RouteUpTo(p, S::kExperts, S::kPicks - 1, [&](int pick, std::int32_t id) {
+            if (pick == my_pick) AskForGateUp(me, me.lane, id);
+          });
+      if (me.lane < S::kPicks) AskForDown(me, me.lane, routed.my_id);
+      const float weight = routed.Weight(Pass().renormalise, Pass().weight_scale);
+      if (me.lane < S::kPicks) Small().weights[me.lane] = weight;
+      if (me.block == 0 && me.lane == 0 && !routed.finite) atomicMin(Pass().failed_row, 0);
+    }
   }
 
   __device__ void GateUp() {
@@ -468,10 +459,10 @@ class OneRowBlock {
       const int value = unit % S::kFfTiles * 16 + me.lane;
       const int in_group = value % 256;
       const int place = (in_group % 8 / 2 * 32 + in_group / 8) * 2 + in_group % 2;
-      PutWord(p_.words + W::kH + unit / S::kFfTiles * S::kFf + value / 256 * 256 + place,
+      PutWord(Pass().words + W::kH + unit / S::kFfTiles * S::kFf + value / 256 * 256 + place,
               ExactSilu(gate) * up, tag_);
     }
-    if (me.group == 1 && me.lane == 0) AskForProjection(me, layer_ + 1);
+    if (me.group == 1 && me.lane == 0) AskForProjection(me, me.team, layer_ + 1);
   }
 
   __device__ void Down() {
@@ -481,32 +472,29 @@ class OneRowBlock {
     const int group = me.warp % S::kFfGroups;
     std::uint32_t bits[8];
     WaitFor(L::kDownBarrier + pick);
-    GetPairs<4>(p_.words + W::kH + pick * S::kFf + 256 * group + 2 * me.lane, 64, tag_, bits);
-    float v[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = __uint_as_float(bits[i]);
-    const LaneCodes codes = QuantiseLane<256>(v);
+    GetPairs<4>(Pass().words + W::kH + pick * S::kFf + 256 * group + 2 * me.lane, 64, tag_, bits);
     std::byte* own = layer_shared + L::kCodes + me.warp * OwnCodes::kBytes;
-    OwnCodes::Store(own, codes.words, codes.sum);
+    const auto at = [&](int i) { return __uint_as_float(bits[i]); };
+    const float scale = StoreCodes(own, {at(0), at(1), at(2), at(3)}, {at(4), at(5), at(6), at(7)});
     __syncwarp();
     const int bytes = TileBytes(w, kDownBit);
     const float u = TileValue(Second(pick) + group * bytes, own, bytes == kTileQ6K);
     float* partial = Floats(L::kDownPartial);
-    StorePartial(me, partial + L::kPickStride * pick + 16 * group, codes.scale, u);
+    StorePartial(me, partial + L::kPickStride * pick + 16 * group, scale, u);
     __syncthreads();
     if (me.thread == S::kThreads - 1) AskForOutput(me, layer_ + 1);
     if (me.thread >= 16 * S::kPicks) return;
     const int of_pick = me.thread % S::kPicks;
     const int row = me.thread / S::kPicks;
     const float y = Ascending<S::kFfGroups>(partial + L::kPickStride * of_pick + row);
-    const float moe = SumOfPicks(Small().weights[of_pick] * y, p_.failed_row);
+    const float moe = SumOfPicks(Small().weights[of_pick] * y, Pass().failed_row);
     if (of_pick != 0) return;
     const float x = Small().residual[row] + moe;
     const int output = 16 * me.block + row;
-    if (layer_ + 1 < p_.count) {
-      PutWord(p_.words + W::kX + output, x, tag_);
+    if (layer_ + 1 < Pass().count) {
+      PutWord(Pass().words + W::kX + output, x, tag_);
     } else {
-      p_.out[output] = x;
+      Pass().out[output] = x;
     }
   }
 

@@ -163,8 +163,9 @@ cudaError_t PrepareOneRowLayers() {
 cudaError_t OneRowLayers(const Launch& launch, std::span<const OneRowLayer> layers,
                          std::byte* state) {
   if (!OneRowLayersFit(launch, layers) || state == nullptr) return cudaErrorInvalidValue;
-  LayersParams p = {};
-  for (std::size_t i = 0; i < layers.size(); ++i) p.layers[i] = WeightsOf(layers[i]);
+  LayersParams params = {};
+  for (std::size_t i = 0; i < layers.size(); ++i) params.layers[i] = WeightsOf(layers[i]);
+  LayersPass& p = params.pass;
   const OneRowLayer& first = layers.front();
   p.count = static_cast<std::int32_t>(layers.size());
   p.x = first.qkv.x;
@@ -194,7 +195,7 @@ cudaError_t OneRowLayers(const Launch& launch, std::span<const OneRowLayer> laye
   attribute.val.cooperative = 1;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, OneRowLayersKernel, p);
+  return cudaLaunchKernelEx(&config, OneRowLayersKernel, params);
 }
 
 }  // namespace bloomery::kernels::cuda

@@ -71,8 +71,7 @@ struct alignas(16) LayerWeights {
 inline constexpr int kOutputBit = 3;
 inline constexpr int kDownBit = 4;
 
-struct LayersParams {
-  LayerWeights layers[kOneRowLayersMax];
+struct LayersPass {
   std::int32_t count;
   const float* x;
   float* out;
@@ -91,6 +90,11 @@ struct LayersParams {
   std::int32_t* failed_row;
   std::uint32_t* epoch;  // tags below have been used
   Word* words;
+};
+
+struct LayersParams {
+  LayerWeights layers[kOneRowLayersMax];
+  LayersPass pass;
 };
 
 // Places of words. x, x2: values; qkv: heads of q, k, v; codes: a group of the heads' outputs, its
@@ -148,7 +152,8 @@ struct LayerRoom {
   };
   static constexpr int kBarriers = kLayers + static_cast<int>(sizeof(LayersParams::layers));
   static constexpr int kSmall = kBarriers + 8 * kBarrierCount;
-  static constexpr int kBytes = kSmall + 256;
+  static constexpr int kPass = kSmall + 256;
+  static constexpr int kBytes = kPass + static_cast<int>(sizeof(LayersPass));
 
   // While attention runs, in kFirst: the window's keys and values.
   static constexpr int kKeyStride = StageKeyBytes<KvType::kF16>();
@@ -163,7 +168,7 @@ struct LayerRoom {
 };
 static_assert(LayerRoom::kBytes <= 227 * 1024);
 
-// The last 256 bytes.
+// The 256 bytes at kSmall.
 struct LayerSmall {
   std::size_t slot_at;  // of the row's slot in the planes
   // Attention, the same in every layer.
