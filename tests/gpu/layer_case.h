@@ -141,7 +141,7 @@ class LayerCase {
     for (int i = 0; i < layers; ++i) x = AddLayer(i, x);
     Check(cudaDeviceSynchronize());
     workspace_ = tiles_.Take(cuda::RowsAttentionWorkspaceBytes(layers_[0].attention));
-    state_ = tiles_.Take(cuda::OneRowLayersStateBytes(capacity));
+    state_ = tiles_.Take(cuda::OneRowLayersStateBytes(layers_[0].attention));
   }
 
   void SetRow(std::int32_t slot, std::int32_t index) {

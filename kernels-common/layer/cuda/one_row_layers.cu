@@ -39,15 +39,19 @@ bool FitsProjections(const OneRowLayer& l) {
          m[1].residual == nullptr && m[2].residual == nullptr;
 }
 
+bool IsAttention(const CardAttention& a) {
+  return a.rows.rows == 1 && a.heads == S::kHeads && a.kv_heads == S::kKvHeads &&
+         a.key_dim == S::kHeadDim && a.value_dim == S::kHeadDim && a.keys.type == KvType::kF16 &&
+         a.values.type == KvType::kF16;
+}
+
 bool FitsAttention(const OneRowLayer& l) {
   const CardAttention& a = l.attention;
   const HeadInputs& h = l.heads;
-  return a.rows.rows == 1 && a.rows.map == nullptr && a.heads == S::kHeads &&
-         a.kv_heads == S::kKvHeads && a.key_dim == S::kHeadDim && a.value_dim == S::kHeadDim &&
-         a.keys.type == KvType::kF16 && a.values.type == KvType::kF16 &&
-         a.keys.row_bytes == a.values.row_bytes && a.keys.slot_bytes == a.values.slot_bytes &&
-         h.n_rot == S::kHeadDim && h.q_norm != nullptr && h.k_norm != nullptr &&
-         a.q == l.qkv.matrices[0].y && h.k == l.qkv.matrices[1].y && h.v == l.qkv.matrices[2].y;
+  return IsAttention(a) && a.rows.map == nullptr && a.keys.row_bytes == a.values.row_bytes &&
+         a.keys.slot_bytes == a.values.slot_bytes && h.n_rot == S::kHeadDim &&
+         h.q_norm != nullptr && h.k_norm != nullptr && a.q == l.qkv.matrices[0].y &&
+         h.k == l.qkv.matrices[1].y && h.v == l.qkv.matrices[2].y;
 }
 
 bool FitsOutput(const OneRowLayer& l) {
@@ -144,8 +148,9 @@ bool OneRowLayersFit(const Launch& launch, std::span<const OneRowLayer> layers) 
   return true;
 }
 
-std::size_t OneRowLayersStateBytes(std::size_t capacity) {
-  const auto windows = static_cast<std::size_t>(Windows(capacity));
+std::size_t OneRowLayersStateBytes(const CardAttention& attention) {
+  if (!IsAttention(attention)) return 0;
+  const auto windows = static_cast<std::size_t>(Windows(attention.keys.capacity));
   return kHeaderBytes + sizeof(Word) * (LayerWords::kSums + LayerWords::OfWindows(windows));
 }
 

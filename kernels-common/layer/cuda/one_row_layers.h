@@ -36,9 +36,10 @@ inline constexpr std::size_t kOneRowLayersMax = 64;
 // before it writes. Values between launches are then not written to their buffers.
 bool OneRowLayersFit(const Launch& launch, std::span<const OneRowLayer> layers);
 
-// Device memory that launches keep from pass to pass, zero at first; by the rows of a slot's
-// planes. Launches that may overlap must not share it.
-std::size_t OneRowLayersStateBytes(std::size_t capacity);
+// Device memory that launches keep from pass to pass, zero at first, for layers with this attention
+// (rows, heads, dims and planes count); 0 where it is none of the shape. Launches that may overlap
+// must not share it.
+std::size_t OneRowLayersStateBytes(const CardAttention& attention);
 
 // Once a device, before the first launch.
 cudaError_t PrepareOneRowLayers();

@@ -5,6 +5,7 @@
 #include "kernels-common/attention/cuda/append.h"
 #include "kernels-common/attention/cuda/prompt_attention.h"
 #include "kernels-common/attention/cuda/rows_attention.h"
+#include "kernels-common/layer/cuda/one_row_layers.h"
 #include "kernels-common/rope/cuda/rope.h"
 #include "runtime/exec/cuda/card_lowering.h"
 #include "runtime/ops/attention.h"
@@ -99,6 +100,7 @@ CardLowering::AttentionPlan CardLowering::PlanAttention(const graph::Node& node)
   }
   out_.workspace_bytes =
       std::max<uint64_t>(out_.workspace_bytes, cuda::RowsAttentionWorkspaceBytes(sizes));
+  out_.state_bytes = std::max<uint64_t>(out_.state_bytes, cuda::OneRowLayersStateBytes(sizes));
   return plan;
 }
 
@@ -199,9 +201,12 @@ void CardLowering::FusedAttention(const AttentionPlan& plan, const AttentionFusi
     Emit({q, k_values, v_values, plan.out}, [=](const CardBinder& b) {
       cuda::CardAttention bound = plan.Bind(b);
       bound.q = b.Floats(q);
-      return [bound, inputs = inputs_of(b), workspace = b.workspace()](const cuda::Launch& launch) {
-        return cuda::HeadAttentionRows(launch, bound, inputs, workspace);
-      };
+      const HeadAttentionArgs args = {bound, inputs_of(b)};
+      return CardLaunch(
+          [args, workspace = b.workspace()](const cuda::Launch& on) {
+            return cuda::HeadAttentionRows(on, args.attention, args.inputs, workspace);
+          },
+          args);
     });
     return;
   }

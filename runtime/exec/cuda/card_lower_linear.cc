@@ -248,7 +248,7 @@ void CardLowering::EmitFewRows(graph::ValueId x, const std::vector<MatrixPlan>& 
       args.normed = kernels::MakeQuantisedRows(b.Bytes(side.quantised), k, side.group);
     }
     if (side.f32 >= 0) args.normed_f32 = b.Floats(side.f32);
-    return [args](const cuda::Launch& launch) { return cuda::RowsLinear(launch, args); };
+    return CardLaunch([args](const cuda::Launch& on) { return cuda::RowsLinear(on, args); }, args);
   });
 }
 

@@ -141,7 +141,8 @@ void CardLowering::FewRowsExperts(const graph::Node& node, graph::NodeId router)
     args.up = b.Matrix(bank.up);
     args.h = b.Floats(h);
     args.h_stride = ff;
-    return [args](const cuda::Launch& launch) { return cuda::ExpertGateUpRows(launch, args); };
+    return CardLaunch([args](const cuda::Launch& on) { return cuda::ExpertGateUpRows(on, args); },
+                      args);
   });
   Emit({ids, weights, h, residual, out}, [=](const CardBinder& b) {
     cuda::ExpertDownRowsArgs args;
@@ -159,7 +160,8 @@ void CardLowering::FewRowsExperts(const graph::Node& node, graph::NodeId router)
     args.out = b.Floats(out);
     args.out_stride = width;
     args.failed_row = b.failed_row();
-    return [args](const cuda::Launch& launch) { return cuda::ExpertDownRows(launch, args); };
+    return CardLaunch([args](const cuda::Launch& on) { return cuda::ExpertDownRows(on, args); },
+                      args);
   });
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/exec/cuda/card_program.h"
 
+#include "runtime/exec/cuda/card_layers.h"
+
 namespace bloomery::exec {
 
 kernels::cuda::PassRowsView CardBinder::PassRows() const {
@@ -44,6 +46,10 @@ CardProgram::CardProgram(const CardLoweredGraph& lowered, const CardMemory& memo
   for (const CardExport& exported : lowered.exports) {
     exports_.push_back({exported.name, exported.shape, binder.Bytes(exported.buffer)});
   }
+  if (memory.state == nullptr) return;
+  std::vector<const std::byte*> kept;
+  for (const Exported& exported : exports_) kept.push_back(exported.data);
+  JoinLayers(memory.launch, kept, memory.state, &steps_);
 }
 
 const CardProgram::Exported* CardProgram::Find(std::string_view name) const {

@@ -5,17 +5,24 @@
 // (ids, slots, lengths, counts) is read on the card from the arrays of CardRows.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
 #include <vector>
 
+#include "kernels-common/attention/cuda/card_attention.h"
 #include "kernels-common/cuda/launch.h"
 #include "kernels-common/cuda/pass_rows.h"
 #include "kernels-common/cuda/rows.h"
+#include "kernels-common/linear/cuda/rows_linear.h"
 #include "kernels-common/linear/cuda/top_logits.h"
+#include "kernels-common/moe/cuda/rows_experts.h"
 #include "runtime/exec/cuda/card_planes.h"
 #include "runtime/exec/cuda/card_weights.h"
 #include "runtime/exec/lower/buffers.h"
@@ -60,8 +67,10 @@ struct CardMemory {
   std::byte* arena = nullptr;
   std::byte* workspace = nullptr;  // zero at first; launches leave it as they found it
   std::byte* constants = nullptr;  // the program's
+  std::byte* state = nullptr;      // the program's: zero at first, and from then on its own
   float* logits = nullptr;
   CardRows rows;
+  kernels::cuda::Launch launch = {};  // how steps will be enqueued
 };
 
 // What a launch's maker asks for its pointers.
@@ -101,7 +110,33 @@ class CardBinder {
   const std::vector<Buffer>& buffers_;
 };
 
-using CardLaunch = std::function<cudaError_t(const kernels::cuda::Launch&)>;
+// What the launches of a layer of few rows take, for those that go together (card_layers.h).
+struct HeadAttentionArgs {
+  kernels::cuda::CardAttention attention;
+  kernels::cuda::HeadInputs inputs;
+};
+using CardArguments =
+    std::variant<std::monostate, kernels::cuda::RowsLinearArgs, HeadAttentionArgs,
+                 kernels::cuda::ExpertGateUpRowsArgs, kernels::cuda::ExpertDownRowsArgs>;
+
+// A launch with its pointers; where it may go together with others, also its arguments.
+class CardLaunch {
+ public:
+  using Run = std::function<cudaError_t(const kernels::cuda::Launch&)>;
+
+  template <class Function>
+    requires std::constructible_from<Run, Function> &&
+                 (!std::same_as<std::remove_cvref_t<Function>, CardLaunch>)
+  CardLaunch(Function run, const CardArguments& arguments = {})
+      : run_(std::move(run)), arguments_(arguments) {}
+
+  cudaError_t operator()(const kernels::cuda::Launch& launch) const { return run_(launch); }
+  const CardArguments& arguments() const { return arguments_; }
+
+ private:
+  Run run_;
+  CardArguments arguments_;
+};
 using CardLaunchMaker = std::function<CardLaunch(const CardBinder&)>;
 
 struct CardExport {
@@ -126,6 +161,7 @@ struct CardLoweredGraph {
   bool best_logits = false;       // a launch leaves the best logits of the first rows
   uint64_t arena_bytes = 0;
   uint64_t workspace_bytes = 0;
+  uint64_t state_bytes = 0;
   std::vector<std::byte> constants;  // copied to the card before the first pass
 };
 

@@ -8,6 +8,7 @@
 
 #include "kernels-common/attention/cuda/rows_attention.h"
 #include "kernels-common/cuda/read_rate.h"
+#include "kernels-common/layer/cuda/one_row_layers.h"
 #include "kernels-common/linear/cuda/prompt_linear.h"
 #include "kernels-common/linear/cuda/router.h"
 #include "kernels-common/linear/cuda/rows_linear.h"
@@ -47,7 +48,7 @@ bool IsMissingCode(cudaError_t status) {
 }
 
 void PrepareKernels(const CardInfo& card) {
-  static constexpr std::array<Preparation, 7> kPreparations = {{
+  static constexpr std::array<Preparation, 8> kPreparations = {{
       {"attention", &cuda::PrepareAttention},
       {"prompt linear", &cuda::PreparePromptLinear},
       {"router", &cuda::PrepareRouterLinear},
@@ -55,6 +56,7 @@ void PrepareKernels(const CardInfo& card) {
       {"best logits", &cuda::PrepareTopLogits},
       {"grouping of picks", &cuda::PreparePromptExperts},
       {"experts", &cuda::PrepareRowsExperts},
+      {"layers", &cuda::PrepareOneRowLayers},
   }};
   for (const Preparation& each : kPreparations) {
     const cudaError_t status = each.prepare();
@@ -188,16 +190,19 @@ void CardSeat::MakePrograms(std::span<const CardLoweredGraph> lowered, const Siz
                 "copying constants to the card");
       CheckCuda(cudaStreamSynchronize(stream()), "copying constants to the card");
     }
-    const CardMemory memory = {.weights = weights_.get(),
-                               .planes = planes_.get(),
-                               .arena = arena_.data(),
-                               .workspace = small_.data(),
-                               .constants = constants,
-                               .logits = reinterpret_cast<float*>(logits_.data()),
-                               .rows = {.base = reinterpret_cast<int32_t*>(words),
-                                        .rows = each.rows,
-                                        .top_rows = std::min(each.rows, limits_.slots)}};
-    constants += Aligned(each.constants.size());
+    const CardMemory memory = {
+        .weights = weights_.get(),
+        .planes = planes_.get(),
+        .arena = arena_.data(),
+        .workspace = small_.data(),
+        .constants = constants,
+        .state = each.state_bytes == 0 ? nullptr : constants + Aligned(each.constants.size()),
+        .logits = reinterpret_cast<float*>(logits_.data()),
+        .rows = {.base = reinterpret_cast<int32_t*>(words),
+                 .rows = each.rows,
+                 .top_rows = std::min(each.rows, limits_.slots)},
+        .launch = launch_};
+    constants += Aligned(each.constants.size()) + Aligned(each.state_bytes);
     CardProgram program(each, memory);
     CardGraph graph = Capture(program);
     // What a first launch would take of the card's memory is taken now.
@@ -214,7 +219,7 @@ CardSeat::Sizes CardSeat::SizesOf(std::span<const CardLoweredGraph> lowered) con
   for (const CardLoweredGraph& each : lowered) {
     sizes.arena = std::max(sizes.arena, each.arena_bytes);
     sizes.workspace = std::max(sizes.workspace, Aligned(each.workspace_bytes));
-    sizes.constants += Aligned(each.constants.size());
+    sizes.constants += Aligned(each.constants.size()) + Aligned(each.state_bytes);
   }
   const CardRows largest{.rows = limits_.rows_max,
                          .top_rows = std::min(limits_.rows_max, limits_.slots)};
