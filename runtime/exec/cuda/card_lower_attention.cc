@@ -201,12 +201,12 @@ void CardLowering::FusedAttention(const AttentionPlan& plan, const AttentionFusi
     Emit({q, k_values, v_values, plan.out}, [=](const CardBinder& b) {
       cuda::CardAttention bound = plan.Bind(b);
       bound.q = b.Floats(q);
-      const HeadAttentionArgs args = {bound, inputs_of(b)};
+      const HeadAttentionArgs all = {bound, inputs_of(b)};
       return CardLaunch(
-          [args, workspace = b.workspace()](const cuda::Launch& on) {
-            return cuda::HeadAttentionRows(on, args.attention, args.inputs, workspace);
+          [all, workspace = b.workspace()](const cuda::Launch& on) {
+            return cuda::HeadAttentionRows(on, all.attention, all.inputs, workspace);
           },
-          args);
+          all);
     });
     return;
   }
