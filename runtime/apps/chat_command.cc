@@ -161,6 +161,8 @@ int ChatCommand(const std::vector<std::string>& arguments) {
   const std::string path = demo ? DemoModelPath(executable) : settings.model_path;
   if (demo) std::cerr << "talking to the bundled demo model (synthetic text only)\n";
   const auto plugin_path = sources.environment.find("BLOOMERY_PLUGIN_PATH");
+  settings.cache_disk.clear();  // a server's, which may be running
+  settings.slot_save_path.clear();
   const ServedModel model(settings, path, executable,
                           plugin_path == sources.environment.end() ? "" : plugin_path->second);
   const auto backend = MakeEngineBackend(model.seat(), settings);

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "runtime/apps/load_progress.h"
+#include "runtime/apps/state_identity.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/utf8.h"
@@ -101,6 +102,33 @@ int32_t AskedSlotContext(const serve::ServeSettings& settings) {
   return asked;
 }
 
+// llama-server's, where the plan leaves twice as much.
+constexpr uint64_t kCacheBytesAutomatic = uint64_t{8} << 30;
+
+engine::CacheOptions CacheOf(const serve::ServeSettings& settings, const memory::MemoryPlan& plan) {
+  const std::optional<uint64_t> left = plan.Left();
+  engine::CacheOptions cache{.folder = settings.cache_disk,
+                             .folder_bytes = settings.cache_disk_bytes};
+  if (!settings.cache_ram_mib) {
+    cache.ram_bytes = std::min(kCacheBytesAutomatic, left.value_or(UINT64_MAX) / 2);
+  } else if (*settings.cache_ram_mib < 0) {
+    cache.ram_bytes = UINT64_MAX;
+  } else {
+    cache.ram_bytes = static_cast<uint64_t>(*settings.cache_ram_mib) << 20;
+    if (left && cache.ram_bytes > *left) {
+      LOG(WARNING) << "--cache-ram: the prompt cache may take "
+                   << memory::FormatBytes(cache.ram_bytes) << ", the plan leaves "
+                   << memory::FormatBytes(*left);
+    }
+  }
+  if (!cache.folder.empty() && cache.ram_bytes == 0) {
+    throw Error(ErrorKind::kUsage,
+                "--cache-disk works behind the prompt cache in memory, which has no room: give it "
+                "some with --cache-ram");
+  }
+  return cache;
+}
+
 }  // namespace
 
 int32_t SlotContext(int32_t asked, uint64_t trained) {
@@ -183,6 +211,12 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   engine_options.batch_rows = settings.batch;
   engine_options.ubatch_rows = options.rows_max;
   engine_options.n_predict = settings.n_predict;
+  engine_options.slot_similarity = settings.slot_similarity;
+  engine_options.cache = CacheOf(settings, runner_->HostPlan());
+  if (!settings.cache_disk.empty() || !settings.slot_save_path.empty()) {
+    engine_options.cache.identity =
+        IdentityOf(*model_, *runner_, {executable, selection.plugin.path});
+  }
   engine_ = std::make_unique<engine::Engine>(*runner_, *tokenizer_, engine_options);
 
   seat_.model = DescribeModel(selection.plugin);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include "runtime/apps/seat_loading.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/log.h"
+#include "runtime/base/output_file.h"
 #include "runtime/exec/card_loading.h"
 #include "runtime/serve/dialect.h"
 #include "runtime/serve/grammar_fields.h"
@@ -68,6 +70,15 @@ class StopWatch {
   std::shared_ptr<State> state_ = std::make_shared<State>();  // shared with the thread
 };
 
+void CheckSlotFolder(const std::string& folder) {
+  std::error_code error;
+  if (folder.empty()) return;
+  if (!std::filesystem::is_directory(folder, error)) {
+    throw Error(ErrorKind::kUsage, "--slot-save-path: there is no folder '" + folder + "'");
+  }
+  OutputFile::RemovePartialFiles(folder);  // of servers that were killed
+}
+
 int Serve(serve::ServeSettings settings, const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) LOG(WARNING) << warning;
   if (settings.list_devices) {
@@ -80,6 +91,7 @@ int Serve(serve::ServeSettings settings, const std::vector<std::string>& warning
   const bool demo = settings.model_path.empty();
   const std::string path = demo ? DemoModelPath(executable) : settings.model_path;
   files.Open(path);  // a wrong path is known before anything listens
+  CheckSlotFolder(settings.slot_save_path);
 
   StopWatch stop;
   serve::Server server(settings);

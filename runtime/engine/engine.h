@@ -30,10 +30,10 @@ namespace bloomery::engine {
 // What is kept of states beyond the slots (docs/serving.md, "The prompt cache").
 struct CacheOptions {
   uint64_t ram_bytes = 0;     // of host memory; 0: off, and the folder with it
-  std::string folder;         // files of the same states; "": none
+  std::string folder = {};    // files of the same states; "": none
   uint64_t folder_bytes = 0;  // the folder's limit
   // What a saved state belongs to beside the planes' layout: model, numerics, build.
-  state::Identity identity;
+  state::Identity identity = {};
 };
 
 struct EngineOptions {

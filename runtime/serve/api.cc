@@ -68,7 +68,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/audio/transcriptions", nullptr, "audio"},
 };
 
-constexpr Route kSlotAction = {"POST", "/slots/", nullptr, "saving and restoring slots"};
+constexpr Route kSlotAction = {"POST", "/slots/", HandleSlotAction, ""};
 
 const Route* FindRoute(std::string_view method, std::string_view path) {
   if (method == "HEAD") method = "GET";

@@ -43,6 +43,11 @@ void SetParallel(S& s, const I& i) {
   s.parallel = i.integer < 0 ? 1 : static_cast<int>(i.integer);
 }
 
+void SetSimilarity(S& s, const I& i) {
+  if (!(i.real >= 0 && i.real <= 1)) throw Error(ErrorKind::kUsage, "expected 0 to 1");
+  s.slot_similarity = i.real;
+}
+
 // A variable that is set but empty is a mistake, and must not open the server to everyone.
 void SetApiKeys(S& s, const I& i) {
   s.api_keys = SplitList(i.text);
@@ -417,8 +422,11 @@ constexpr Flag kFlags[] = {
     {.group = "Network", .names = "--metrics", .env = "LLAMA_ARG_ENDPOINT_METRICS",
      .value = kSwitch, .support = kIgnored,
      .help = "/metrics is not in this version; it answers 501."},
-    {.group = "Network", .names = "--slot-save-path", .value = kText, .metavar = "DIR",
-     .support = kRefused, .help = "Saving slots is not in this version."},
+    {.group = "Network", .names = "--slot-save-path", .env = "BLOOMERY_SLOT_SAVE_PATH",
+     .value = kText, .metavar = "DIR", .fallback = "none",
+     .help = "The folder, which must exist, where POST /slots/ID?action=save and restore have their "
+             "files; without it they answer 501.",
+     .apply = BLOOMERY_SET(s.slot_save_path = i.text)},
     {.group = "Network", .names = "--media-path", .value = kText, .metavar = "DIR",
      .support = kRefused, .help = "The server opens no local media files."},
     {.group = "Network", .names = "--path", .env = "LLAMA_ARG_STATIC_PATH", .value = kText,
@@ -508,13 +516,24 @@ constexpr Flag kFlags[] = {
      .metavar = "N", .support = kIgnored, .help = "A state is never moved to other positions.",
      .apply = BLOOMERY_ACCEPT_IF(i.integer == 0)},
     {.group = "Engine", .names = "-cram --cache-ram", .env = "LLAMA_ARG_CACHE_RAM",
-     .value = kInteger, .metavar = "MiB", .support = kIgnored,
-     .help = "The prompt cache beyond the slots is not in this version.",
-     .apply = BLOOMERY_ACCEPT_IF(i.integer == 0)},
+     .value = kInteger, .metavar = "MiB",
+     .fallback = "8192, or half of what the plan leaves where that is less", .min = -1,
+     .max = INT32_MAX,
+     .help = "Host memory for states of earlier prompts; -1: no limit, 0: only the slots' own.",
+     .apply = BLOOMERY_SET(s.cache_ram_mib = i.integer)},
+    {.group = "Engine", .names = "--cache-disk", .env = "BLOOMERY_CACHE_DISK", .value = kText,
+     .metavar = "DIR", .fallback = "none",
+     .help = "A folder where the prompt cache lives on, past its memory and the server's end. Of "
+             "one server at a time; it is made where it is missing.",
+     .apply = BLOOMERY_SET(s.cache_disk = i.text)},
+    {.group = "Engine", .names = "--cache-disk-limit", .env = "BLOOMERY_CACHE_DISK_LIMIT",
+     .value = kText, .metavar = "BYTES", .fallback = "32GiB",
+     .help = "What that folder may take: bytes, or a number with KiB, MiB or GiB.",
+     .apply = BLOOMERY_SET(s.cache_disk_bytes = BytesOf(i.text))},
     {.group = "Engine", .names = "--cache-idle-slots", .negative = "--no-cache-idle-slots",
      .env = "LLAMA_ARG_CACHE_IDLE_SLOTS", .value = kSwitch, .support = kIgnored,
-     .help = "The prompt cache beyond the slots is not in this version.",
-     .apply = BLOOMERY_ACCEPT_IF(!i.on)},
+     .help = "A state is saved when its slot is given away, never earlier and never not.",
+     .apply = BLOOMERY_ACCEPT_IF(i.on)},
     {.group = "Engine", .names = "-ctxcp --ctx-checkpoints", .env = "LLAMA_ARG_CTX_CHECKPOINTS",
      .value = kInteger, .metavar = "N", .support = kIgnored, .help = kHintOnly},
     {.group = "Engine", .names = "-cms --checkpoint-min-step",
@@ -536,8 +555,11 @@ constexpr Flag kFlags[] = {
     {.group = "Engine", .names = "--keep", .value = kInteger, .metavar = "N", .support = kIgnored,
      .help = "A full context ends the answer; it is never shifted.",
      .apply = BLOOMERY_ACCEPT_IF(i.integer == 0)},
-    {.group = "Engine", .names = "-sps --slot-prompt-similarity", .value = kReal, .metavar = "F",
-     .support = kIgnored, .help = "A request takes the free slot with the longest common prefix."},
+    {.group = "Engine", .names = "-sps --slot-prompt-similarity",
+     .env = "BLOOMERY_SLOT_PROMPT_SIMILARITY", .value = kReal, .metavar = "F", .fallback = "0.1",
+     .help = "A request takes the free slot with the longest common prefix where that is more than "
+             "this part of its prompt, else the one unused for longest; 0: always that.",
+     .apply = BLOOMERY_SET(SetSimilarity(s, i))},
     {.group = "Engine", .names = "--sleep-idle-seconds", .value = kInteger, .metavar = "N",
      .support = kIgnored, .help = kHintOnly, .apply = BLOOMERY_ACCEPT_IF(i.integer < 0)},
     {.group = "Engine", .names = "--warmup", .negative = "--no-warmup", .value = kSwitch,

@@ -28,6 +28,9 @@ void HandleSlots(const RouteContext& context);
 // routes_machine.cc
 void HandleResidency(const RouteContext& context);
 
+// routes_slots.cc
+void HandleSlotAction(const RouteContext& context);
+
 // routes_text.cc
 void HandleTokenize(const RouteContext& context);
 void HandleDetokenize(const RouteContext& context);

@@ -59,6 +59,12 @@ struct ServeSettings {
   PlaneType type_k = PlaneType::kF16;
   PlaneType type_v = PlaneType::kF16;
   bool cache_prompt = true;
+  // The prompt cache in host memory, in MiB: -1 without a limit, 0 off; none: what the plan leaves.
+  std::optional<int64_t> cache_ram_mib;
+  std::string cache_disk;  // a folder; empty: memory only
+  uint64_t cache_disk_bytes = uint64_t{32} << 30;
+  std::string slot_save_path;  // a folder; empty: slots are not saved
+  double slot_similarity = 0.1;
 
   // Defaults of requests.
   int n_predict = -1;
