@@ -40,7 +40,7 @@ std::string Refusal(std::vector<std::string> arguments,
 // A value the flag takes, apart from its default where that can be.
 std::string SampleOf(const Flag& flag) {
   const std::string key(FlagKey(flag));
-  if (key == "host-budget" || key == "card-budget") return "3GiB";
+  if (key == "host-budget" || key == "card-budget" || key == "cache-disk-limit") return "3GiB";
   if (key == "chat-template-kwargs") return "{\"a\":1}";
   if (key == "sampling-seq") return "kt";
   if (key == "samplers") return "top_k;temperature";
