@@ -170,20 +170,26 @@ void GrammarAutomaton::MarkTrie(PlaceId place, std::vector<uint64_t>& bits) {
   }
 }
 
-// Tokens that the grammar names.
+// Tokens that the grammar names. Of "any but one" two different ones together are any.
 void GrammarAutomaton::MarkEdges(PlaceId place, std::vector<uint64_t>& bits) {
+  TokenId barred = kNoToken;
+  bool others = false;
+  bool any = false;
   for (const GrammarTables::Thread& thread : tables_->threads(place)) {
     const ProgramNode& node = program_.nodes[thread.node];
     if (node.kind != ProgramNode::Kind::kToken) continue;
+    const auto token = static_cast<TokenId>(node.other);
     if (!node.negated) {
-      SetBit(bits, static_cast<TokenId>(node.other));
+      SetBit(bits, token);
       continue;
     }
-    for (TokenId token = 0; tokenizer_.Contains(token); ++token) {
-      if (static_cast<uint32_t>(token) != node.other && !tokenizer_.IsEog(token)) {
-        SetBit(bits, token);
-      }
-    }
+    any = any || (others && token != barred);
+    others = true;
+    barred = token;
+  }
+  if (!others) return;
+  for (TokenId token = 0; tokenizer_.Contains(token); ++token) {
+    if ((any || token != barred) && !tokenizer_.IsEog(token)) SetBit(bits, token);
   }
 }
 

@@ -232,9 +232,11 @@ std::string SchemaConverter::String(const Value& schema) {
       Fail(std::string("the pattern is not valid at ") + error.what());
     }
     if (body) return "\"\\\"\" (" + *body + ") \"\\\"\"";
-    LOG(WARNING) << "the pattern '" << Printable(Text(*pattern))
-                 << "' of a JSON schema is not honoured: only such between ^ and $ without "
-                    "look-around, back references and word boundaries are";
+    if (!warned_)
+      LOG(WARNING) << "the pattern '" << Printable(Text(*pattern))
+                   << "' of a JSON schema is not honoured: only such between ^ and $ without "
+                      "look-around, back references and word boundaries are";
+    warned_ = true;  // one line a schema, however many patterns it has
     return Basic("json-string");
   }
   if (const Value* format = Member(schema, "format"); format != nullptr && format->IsString()) {

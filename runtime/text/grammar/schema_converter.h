@@ -104,6 +104,7 @@ class SchemaConverter {
   std::string_view source_;
   std::vector<std::string> path_;
   int depth_ = 0;
+  bool warned_ = false;
   std::map<std::string, std::string, std::less<>> references_;  // pointer → rule
   std::vector<Pending> pending_;
   rapidjson::Document made_;  // owns merged schemas

@@ -13,8 +13,9 @@
 namespace bloomery::text {
 namespace {
 
-// Far beyond what a look at the window takes without nested repetitions.
-constexpr uint32_t kMatchStepsMax = 1'000'000;
+// A look at the window takes some ten thousand where repetitions are not nested; 64 triggers of a
+// hostile request then hold a pass up for some hundredths of a second and no more.
+constexpr uint32_t kMatchStepsMax = 200'000;
 constexpr uint32_t kMatchDepthMax = 10'000;
 constexpr uint32_t kMatchHeapKibMax = 4096;
 

@@ -132,6 +132,15 @@ TEST_F(GrammarTest, ANegatedTokenIsAnyOtherThatDoesNotEndTheOutput) {
   EXPECT_TRUE(state.exhausted());
 }
 
+TEST_F(GrammarTest, TwoNegatedTokensTogetherAreAnyToken) {
+  GrammarState one = State("root ::= !<think> | !<think> \"x\"");
+  EXPECT_FALSE(one.Mask().Holds(kThink));
+  GrammarState two = State("root ::= !<think> | !<tool_call>");
+  EXPECT_EQ(two.Mask().allowed, tokenizer_.size() - 1) << "all but the end";
+  EXPECT_TRUE(two.Allows(kThink));
+  EXPECT_TRUE(two.Allows(kToolCall));
+}
+
 TEST_F(GrammarTest, TextAndTokensMayBothGoOnFromOneDraw) {
   GrammarState state = State("root ::= \"<think>\" \"a\" | <think> \"b\"");
   ASSERT_TRUE(state.Accept(kThink));
