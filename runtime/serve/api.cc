@@ -40,8 +40,8 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions/input_tokens", HandleInputTokens, ""},
     {"POST", "/chat/completions/input_tokens", HandleInputTokens, ""},
 
-    {"POST", "/v1/chat/completions/control", nullptr, "control of a running completion"},
-    {"POST", "/chat/completions/control", nullptr, "control of a running completion"},
+    {"POST", "/v1/chat/completions/control", HandleChatControl, ""},
+    {"POST", "/chat/completions/control", HandleChatControl, ""},
     {"GET", "/metrics", nullptr, "metrics"},
     {"POST", "/v1/responses", HandleResponses, ""},
     {"POST", "/responses", HandleResponses, ""},
@@ -192,7 +192,7 @@ void Api::Handle(const std::shared_ptr<HttpExchange>& exchange) const {
   if (!route->quiet) LOG(INFO) << request.method << ' ' << Printable(path);
   try {
     const Seat* seat = seat_.load(std::memory_order_acquire);
-    route->handle({settings_, *seat, exchange, shut_down_});
+    route->handle({settings_, *seat, exchange, *controls_, shut_down_});
   } catch (const std::exception& error) {
     const ApiError answer = ApiErrorFrom(error);
     LOG(INFO) << request.method << ' ' << Printable(path) << ": " << answer.status << ' '

@@ -44,6 +44,8 @@ class Api {
 
   const ServeSettings& settings_;
   std::function<void()> shut_down_;
+  // What runs, not what the API is: handling a request is const.
+  std::unique_ptr<ReasoningControls> controls_ = std::make_unique<ReasoningControls>();
   std::atomic<const Seat*> seat_{nullptr};
   std::atomic<bool> stopping_{false};
 };

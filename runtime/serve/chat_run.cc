@@ -43,6 +43,9 @@ ChatRun ReadChat(const RouteContext& context, rapidjson::Document& body,
                          run.generation.form);
     request.grammar = CompileOutputForm(run.generation.form, context.seat);
   }
+  if (request.reasoning.stop != nullptr) {
+    run.generation.answer.kept = context.controls.Add(request.id, request.reasoning.stop);
+  }
   if (const std::string unknown = UnknownFields(body); !unknown.empty()) {
     LOG(INFO) << "[req " << run.names.id << "] unknown fields ignored: " << unknown;
   }

@@ -64,9 +64,6 @@ void RefuseMediaFields(const Fields& body) {
 
 void RefuseUnsupported(const Fields& body) {
   RefuseMediaFields(body);
-  if (body.Bool("reasoning_control").value_or(false)) {
-    RefuseFeature("reasoning_control", "reasoning control is not in this version");
-  }
   if (const auto* lora = body.Array("lora"); lora != nullptr && !lora->Empty()) {
     RefuseFeature("lora", "adapters are not supported");
   }
@@ -265,6 +262,10 @@ text::ReasoningLimit ReadReasoningLimit(const Fields& body, const ServeSettings&
   if (limit.closes.empty() && !marks.close.empty()) limit.closes = {marks.close};
   std::string message =
       body.String("reasoning_budget_message").value_or(settings.reasoning_budget_message);
+  if (body.Bool("reasoning_control").value_or(false)) {
+    limit.stop = std::make_shared<std::atomic<bool>>(false);
+    if (limit.tokens < 0) limit.tokens = static_cast<int32_t>(kInt32Max);
+  }
   if (limit.tokens < 0 || limit.closes.empty()) return {};
   limit.closes.push_back(limit.open);  // checked with them
   for (const std::string& tag : limit.closes) {
@@ -493,7 +494,8 @@ Json GenerationSettings(const engine::GenerateRequest& request, const AnswerOpti
                        {"n_probs", s.n_probs},
                        {"min_keep", s.min_keep},
                        {"post_sampling_probs", s.post_sampling_probs},
-                       {"reasoning_budget_tokens", request.reasoning.tokens},
+                       {"reasoning_budget_tokens",
+                        request.reasoning.tokens == kInt32Max ? -1 : request.reasoning.tokens},
                        {"grammar", request.grammar ? request.grammar->source() : ""},
                        {"grammar_lazy", request.grammar && request.grammar->lazy()},
                        {"samplers", std::move(samplers)},

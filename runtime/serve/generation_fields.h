@@ -3,6 +3,7 @@
 // is refused by name; what nobody knows is ignored and listed for the log. Pure but for tokenising.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct AnswerOptions {
   int ping_s = 30;
   std::vector<std::string> response_fields;
   size_t bytes_max = limits::kAnswerBytesMax;  // of an answer that is collected
+  std::shared_ptr<const void> kept{};          // until the answer is complete
 };
 
 struct GenerationFields {

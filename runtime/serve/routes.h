@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "runtime/serve/http.h"
+#include "runtime/serve/reasoning_controls.h"
 #include "runtime/serve/seat.h"
 #include "runtime/serve/settings.h"
 
@@ -15,6 +16,7 @@ struct RouteContext {
   const ServeSettings& settings;
   const Seat& seat;
   std::shared_ptr<HttpExchange> exchange;
+  ReasoningControls& controls;
   const std::function<void()>& shut_down;  // ends the program in order; null: not by request
 };
 
@@ -44,6 +46,7 @@ void HandleOpenAiCompletion(const RouteContext& context);
 
 // routes_chat.cc
 void HandleOpenAiChat(const RouteContext& context);
+void HandleChatControl(const RouteContext& context);
 
 // routes_messages.cc
 void HandleMessages(const RouteContext& context);

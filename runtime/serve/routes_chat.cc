@@ -42,4 +42,20 @@ void HandleOpenAiChat(const RouteContext& context) {
   });
 }
 
+// {"id", "action": "reasoning_end"}: the completion goes on behind the end of its reasoning.
+void HandleChatControl(const RouteContext& context) {
+  const rapidjson::Document body = ParseJson(context.exchange->request().body, "request body");
+  const Fields fields(body, "request body");
+  const auto id = fields.String("id");
+  if (!id || id->empty()) RefuseField("id", "is required");
+  if (fields.String("action").value_or("") != "reasoning_end") {
+    RefuseField("action", "must be reasoning_end");
+  }
+  Json answer = Json::Object();
+  const bool found = context.controls.End(*id);
+  answer.Set("success", found);
+  if (!found) answer.Set("message", "no such completion runs with reasoning_control");
+  ReplyJson(context, answer);
+}
+
 }  // namespace bloomery::serve

@@ -36,7 +36,10 @@ bool ReasoningBudget::TakeTag(std::string_view tag) {
 
 // Forcing waits for a character that is only half there.
 void ReasoningBudget::Check() {
-  if (state_ == State::kInside && count_ >= limit_.tokens && Utf8IncompleteTail(tail_) == 0) {
+  if (state_ != State::kInside) return;
+  const bool over = count_ >= limit_.tokens ||
+                    (limit_.stop != nullptr && limit_.stop->load(std::memory_order_relaxed));
+  if (over && Utf8IncompleteTail(tail_) == 0) {
     state_ = State::kForcing;
     forced_ = 0;
   }

@@ -7,8 +7,10 @@
 //   budget.Accept(piece);
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +26,8 @@ struct ReasoningLimit {
   std::string open{};                 // opens a span; "": none opens but the prompt's
   std::vector<std::string> closes{};  // any of them closes it
   std::vector<TokenId> ending{};      // what is forced at the limit: a message, then a closing tag
+  // Set by another thread: spans end at once from then on. Null: nobody sets it.
+  std::shared_ptr<std::atomic<bool>> stop{};
 };
 
 class ReasoningBudget {

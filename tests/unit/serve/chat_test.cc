@@ -157,6 +157,41 @@ TEST_F(ChatTest, StopStringAndLengthGiveTheirFinishReasons) {
   EXPECT_EQ(TextOf(cut["choices"][0], "finish_reason"), "length");
 }
 
+// The model would think on for ever.
+TEST_F(ChatTest, ReasoningOfARunningCompletionIsEndedByControl) {
+  Say("<think>\none two three");
+  limits_.slot_context = 100000;
+  endless_ = true;
+  Start();
+  const auto control = [&](const std::string& id) {
+    return PostJson("/v1/chat/completions/control",
+                    R"({"id":")" + id + R"(","action":"reasoning_end"})");
+  };
+  test::Client client(port());
+  client.Send(test::RequestText("POST", "/v1/chat/completions",
+                                Body(R"("stream":true,"reasoning_control":true)")));
+  ASSERT_TRUE(client.ReadUntil("reasoning_content"));
+  const std::string& received = client.received();
+  const size_t at = received.find("chatcmpl-");
+  const std::string id = received.substr(at, std::string("chatcmpl-").size() + 32);
+  EXPECT_TRUE(control(id)["success"].GetBool());
+  EXPECT_TRUE(client.ReadUntil(R"("delta":{"content":)"));
+  client.Close();
+  const auto unknown = control("chatcmpl-other");
+  EXPECT_FALSE(unknown["success"].GetBool());
+  EXPECT_NE(TextOf(unknown, "message"), "");
+}
+
+TEST_F(ChatTest, ControlNeedsAnIdAndAKnownAction) {
+  Start();
+  for (const char* path : {"/v1/chat/completions/control", "/chat/completions/control"}) {
+    EXPECT_THAT(ErrorOf(Post(path, R"({"action":"reasoning_end"})"), 400, "invalid_request_error"),
+                HasSubstr("'id'"));
+    EXPECT_THAT(ErrorOf(Post(path, R"({"id":"x","action":"stop"})"), 400, "invalid_request_error"),
+                HasSubstr("'action'"));
+  }
+}
+
 TEST_F(ChatTest, BadMessagesAreRefused) {
   Start();
   for (const char* messages :

@@ -242,7 +242,6 @@ TEST_F(CompletionTest, WrongTypesAndRangesAreRefusedByFieldName) {
 TEST_F(CompletionTest, FeaturesOfOthersAreRefusedByName) {
   Start();
   Refuses(R"("lora":[{"id":0,"scale":1}])", "lora", 501);
-  Refuses(R"("reasoning_control":true)", "reasoning_control", 501);
   Refuses(R"("banned_strings":["a"])", "banned_strings");
   Refuses(R"("tfs_z":0.5)", "tfs_z");
 }

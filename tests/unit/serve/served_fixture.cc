@@ -44,7 +44,8 @@ int32_t ServedTest::NextByPrefix(const std::vector<int32_t>& history) const {
                     history.end() - static_cast<long>(said))) {
       continue;
     }
-    return said < script_.size() ? script_[said] : tokenizer_->special_ids().eos;
+    if (said < script_.size()) return script_[said];
+    return endless_ ? script_.back() : tokenizer_->special_ids().eos;
   }
   return script_.front();
 }

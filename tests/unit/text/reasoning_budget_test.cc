@@ -37,6 +37,17 @@ TEST(ReasoningBudget, ForcesTheEndingAfterSoManyTokensInsideTheSpan) {
   EXPECT_EQ(Taken(Limit(2, false), {"x", "<think>", "a", "b", "c"}), "x<think>ab#7#8c");
 }
 
+TEST(ReasoningBudget, ClosesAtOnceWhenItIsToldTo) {
+  ReasoningLimit limit = Limit(1000, true);
+  limit.stop = std::make_shared<std::atomic<bool>>(false);
+  ReasoningBudget budget(limit);
+  budget.Accept("a");
+  EXPECT_FALSE(budget.Forced());
+  limit.stop->store(true);
+  budget.Accept("b");
+  EXPECT_EQ(budget.Forced(), 7);
+}
+
 TEST(ReasoningBudget, ZeroClosesASpanWhereItOpens) {
   EXPECT_EQ(Taken(Limit(0, true), {"a"}), "#7#8a");
   EXPECT_EQ(Taken(Limit(0, false), {"a", "<think>", "b"}), "a<think>#7#8b");
