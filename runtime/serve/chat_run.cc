@@ -77,7 +77,10 @@ void StartChat(const RouteContext& context, ChatRun run,
   std::vector<engine::GenerateRequest> requests;
   requests.push_back(std::move(run.generation.request));
   GenerationJob::Start(context.exchange, *context.seat.engine, std::move(requests),
-                       run.generation.answer, [&](const auto&) { return make_dialect(run); });
+                       run.generation.answer, [&](const auto& running) {
+                         run.running = running.front();
+                         return make_dialect(run);
+                       });
 }
 
 }  // namespace bloomery::serve

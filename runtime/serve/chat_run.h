@@ -16,8 +16,9 @@ namespace bloomery::serve {
 
 struct ChatRun {
   AnswerNames names;
-  GenerationFields generation;  // with the prompt
-  chat::OutputFormat format;    // how the answers are to be read
+  GenerationFields generation;                               // with the prompt
+  chat::OutputFormat format;                                 // how the answers are to be read
+  std::shared_ptr<const engine::GenerateRequest> running{};  // once it is started
 };
 
 // `body`: a chat body in the OpenAI form; the server's defaults are filled in. `id_prefix`: of the

@@ -78,38 +78,42 @@ void NativeDialect::OnText(size_t index, const engine::Text& text, StreamEvents&
 
 void NativeDialect::OnFinish(size_t index, const engine::Finish& finish, StreamEvents& out) {
   results_[index].finish = finish;
-  if (answer_.stream) out.push_back(DataEvent(Filtered(ResultJson(index, true))));
+  if (answer_.stream) out.push_back(DataEvent(Filtered(ResultJson(index))));
 }
 
 void NativeDialect::OnError(const ApiError& error, StreamEvents& out) {
   out.push_back(DataEvent(ErrorJson(error)));
 }
 
-Json NativeDialect::ResultJson(size_t index, bool streamed) const {
-  const Result& result = results_[index];
+Json NativeResultJson(const AnswerNames& names, const AnswerOptions& answer,
+                      const NativePrompt& prompt, size_t index, const NativeResult& result) {
   const engine::Finish& finish = result.finish;
-  const Prompt& prompt = PromptOf(index);
-  Json json = Json::Object(
-      {{"index", index},
-       {"content", result.content},
-       {"tokens", answer_.return_tokens && !streamed ? TokensJson(result.tokens) : Json::Array()},
-       {"id_slot", finish.id_slot},
-       {"stop", true},
-       {"model", names_.model},
-       {"tokens_predicted", finish.tokens_predicted},
-       {"tokens_evaluated", finish.tokens_evaluated},
-       {"generation_settings", GenerationSettings(*prompt.request, answer_)},
-       {"prompt", prompt.text},
-       {"has_new_line", finish.has_new_line},
-       {"truncated", finish.truncated},
-       {"stop_type", engine::StopTypeName(finish.stop_type)},
-       {"stopping_word", finish.stopping_word},
-       {"tokens_cached", finish.tokens_cached},
-       {"timings", TimingsJson(finish.timings)}});
-  if (!streamed && prompt.request->sampling.n_probs > 0) {
+  Json json =
+      Json::Object({{"index", index},
+                    {"content", result.content},
+                    {"tokens", answer.return_tokens && !answer.stream ? TokensJson(result.tokens)
+                                                                      : Json::Array()},
+                    {"id_slot", finish.id_slot},
+                    {"stop", true},
+                    {"model", names.model},
+                    {"tokens_predicted", finish.tokens_predicted},
+                    {"tokens_evaluated", finish.tokens_evaluated},
+                    {"generation_settings", GenerationSettings(*prompt.request, answer)},
+                    {"prompt", prompt.text},
+                    {"has_new_line", finish.has_new_line},
+                    {"truncated", finish.truncated},
+                    {"stop_type", engine::StopTypeName(finish.stop_type)},
+                    {"stopping_word", finish.stopping_word},
+                    {"tokens_cached", finish.tokens_cached},
+                    {"timings", TimingsJson(finish.timings)}});
+  if (!answer.stream && prompt.request->sampling.n_probs > 0) {
     json.Set("completion_probabilities", Json::Array(result.probabilities));
   }
   return json;
+}
+
+Json NativeDialect::ResultJson(size_t index) const {
+  return NativeResultJson(names_, answer_, PromptOf(index), index, results_[index]);
 }
 
 // `response_fields`: only these members; one inside another object is lifted to the root under its
@@ -125,12 +129,12 @@ Json NativeDialect::Filtered(Json whole) const {
 }
 
 Json NativeDialect::Body() {
-  if (!several_) return Filtered(ResultJson(0, false));
+  if (!several_) return Filtered(ResultJson(0));
   // Each repeats its prompt and the settings, so they are written one by one, and counted.
   Json all = Json::Array();
   size_t bytes = 0;
   for (size_t i = 0; i < results_.size(); ++i) {
-    Json result = Json::Written(Filtered(ResultJson(i, false)).Text());
+    Json result = Json::Written(Filtered(ResultJson(i)).Text());
     bytes += result.WrittenBytes();
     if (bytes > answer_.bytes_max)
       throw Error(ErrorKind::kBadRequest, AnswerTooLarge(answer_.bytes_max));

@@ -6,12 +6,27 @@
 
 namespace bloomery::serve {
 
+// A prompt of a request that runs.
+struct NativePrompt {
+  std::shared_ptr<const engine::GenerateRequest> request;  // as the engine runs it
+  std::string text;                                        // detokenised, control tokens shown
+};
+
+// What became of one choice.
+struct NativeResult {
+  std::string content;
+  std::vector<text::TokenId> tokens;
+  std::vector<Json> probabilities;
+  engine::Finish finish;
+};
+
+// The result object; of a stream without what its events have brought already.
+Json NativeResultJson(const AnswerNames& names, const AnswerOptions& answer,
+                      const NativePrompt& prompt, size_t index, const NativeResult& result);
+
 class NativeDialect final : public Dialect {
  public:
-  struct Prompt {
-    std::shared_ptr<const engine::GenerateRequest> request;  // as the engine runs it
-    std::string text;                                        // detokenised, control tokens shown
-  };
+  using Prompt = NativePrompt;
 
   // `several`: the request's `prompt` was a list of prompts, or asked for several choices: the
   // body is an array.
@@ -25,14 +40,9 @@ class NativeDialect final : public Dialect {
   Json Body() override;
 
  private:
-  struct Result {
-    std::string content;
-    std::vector<text::TokenId> tokens;
-    std::vector<Json> probabilities;
-    engine::Finish finish;
-  };
+  using Result = NativeResult;
   const Prompt& PromptOf(size_t index) const;
-  Json ResultJson(size_t index, bool streamed) const;
+  Json ResultJson(size_t index) const;
   Json Filtered(Json whole) const;
 
   AnswerNames names_;

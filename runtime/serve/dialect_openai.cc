@@ -38,6 +38,7 @@ void OpenAiCompletionDialect::OnText(size_t index, const engine::Text& text, Str
     entries.push_back(ProbabilityJson(entry, post_sampling_));
   }
   Result& result = results_[index];
+  KeepNative(index, text);
   if (!answer().stream) {
     Collect(text.text, entries);
     result.text += text.text;
@@ -60,6 +61,7 @@ void OpenAiCompletionDialect::OnFinish(size_t index, const engine::Finish& finis
   chunk.Set("usage",
             UsageJson(finish.tokens_evaluated, finish.tokens_predicted, finish.timings.cache_n));
   chunk.Set("timings", TimingsJson(finish.timings));
+  AddNative(index, chunk);
   out.push_back(DataEvent(chunk));
 }
 

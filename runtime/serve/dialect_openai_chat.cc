@@ -115,6 +115,7 @@ void OpenAiChatDialect::OnText(size_t index, const engine::Text& text, StreamEve
     entries.push_back(ProbabilityJson(entry, options_.post_sampling));
   }
   if (!answer().stream) Collect(text.text, entries);
+  KeepNative(index, text);
   std::move(entries.begin(), entries.end(), std::back_inserter(result.probabilities));
   Take(index, result.output.Push(text.text), &text.timings, out);
 }
@@ -134,6 +135,7 @@ void OpenAiChatDialect::OnFinish(size_t index, const engine::Finish& finish, Str
   }
   Json chunk = Chunk(Json::Array({std::move(choice)}));
   if (!answer().include_usage) chunk.Set("timings", TimingsJson(finish.timings));
+  AddNative(index, chunk);
   out.push_back(DataEvent(chunk));
 }
 

@@ -303,6 +303,7 @@ AnswerOptions ReadAnswer(const Fields& body, const ServeSettings& settings) {
   answer.return_tokens = body.Bool("return_tokens").value_or(false);
   answer.return_progress = body.Bool("return_progress").value_or(false);
   answer.timings_per_token = body.Bool("timings_per_token").value_or(false);
+  answer.verbose = body.Bool("verbose").value_or(false);
   answer.ping_s =
       static_cast<int>(body.Integer("sse_ping_interval", -1, 86400).value_or(settings.sse_ping_s));
   if (auto fields = body.Strings("response_fields")) answer.response_fields = std::move(*fields);

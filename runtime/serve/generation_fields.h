@@ -24,6 +24,7 @@ struct AnswerOptions {
   bool return_tokens = false;
   bool return_progress = false;
   bool timings_per_token = false;
+  bool verbose = false;  // OpenAI's dialects: llama-server's own result beside the answer
   int ping_s = 30;
   std::vector<std::string> response_fields;
   size_t bytes_max = limits::kAnswerBytesMax;  // of an answer that is collected

@@ -19,7 +19,20 @@ OpenAiDialect::OpenAiDialect(AnswerNames names, AnswerOptions answer, std::strin
 
 void OpenAiDialect::Count(size_t index, const engine::Finish& finish) {
   usage_.Add(index, finish);
-  if (index == 0) timings_ = finish.timings;
+  if (index != 0) return;
+  timings_ = finish.timings;
+  native_.finish = finish;
+}
+
+void OpenAiDialect::KeepNative(size_t index, const engine::Text& text) {
+  if (index != 0 || !verbose_ || answer_.stream) return;
+  native_.content += text.text;
+  native_.tokens.insert(native_.tokens.end(), text.tokens.begin(), text.tokens.end());
+}
+
+void OpenAiDialect::AddNative(size_t index, Json& json) const {
+  if (index != 0 || !verbose_) return;
+  json.Set("__verbose", NativeResultJson(names_, answer_, *verbose_, index, native_));
 }
 
 Json OpenAiDialect::Chunk(Json choices) const {
@@ -35,6 +48,7 @@ Json OpenAiDialect::Summary(Json choices) const {
   Json summary = Chunk(std::move(choices));
   summary.Set("usage", usage_.Usage());
   summary.Set("timings", TimingsJson(timings_));
+  if (!answer_.stream) AddNative(0, summary);
   return summary;
 }
 

@@ -2,7 +2,10 @@
 // stream ends. A dialect derives from OpenAiDialect and says what a choice is.
 #pragma once
 
+#include <optional>
+
 #include "runtime/serve/dialect.h"
+#include "runtime/serve/dialect_native.h"
 #include "runtime/serve/generation_fields.h"
 
 namespace bloomery::serve {
@@ -23,6 +26,9 @@ class UsageSum {
 
 class OpenAiDialect : public Dialect {
  public:
+  // `verbose`: the first choice's prompt; its native result goes into the answer as __verbose.
+  void ShowNativeResult(NativePrompt prompt) { verbose_ = std::move(prompt); }
+
   void OnEnd(StreamEvents& out) final;
   void OnError(const ApiError& error, StreamEvents& out) final;
 
@@ -32,6 +38,10 @@ class OpenAiDialect : public Dialect {
                 size_t choices_a_prompt);
 
   const AnswerOptions& answer() const { return answer_; }
+  // For every step of a choice.
+  void KeepNative(size_t index, const engine::Text& text);
+  // Of the first choice's last event, and of the whole answer; nothing where nobody asked.
+  void AddNative(size_t index, Json& json) const;
   // Once for every choice, when it finishes.
   void Count(size_t index, const engine::Finish& finish);
   // The frame of a stream event, and of the whole answer.
@@ -45,6 +55,8 @@ class OpenAiDialect : public Dialect {
   std::string object_;
   UsageSum usage_;
   engine::Timings timings_;
+  std::optional<NativePrompt> verbose_;
+  NativeResult native_;  // of the first choice
 };
 
 }  // namespace bloomery::serve

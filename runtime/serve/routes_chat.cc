@@ -38,7 +38,14 @@ void HandleOpenAiChat(const RouteContext& context) {
   options.post_sampling = request.sampling.post_sampling_probs;
   options.format = run.format;
   StartChat(context, std::move(run), [&](const ChatRun& started) {
-    return std::make_unique<OpenAiChatDialect>(started.names, started.generation.answer, options);
+    auto dialect =
+        std::make_unique<OpenAiChatDialect>(started.names, started.generation.answer, options);
+    if (started.generation.answer.verbose) {
+      dialect->ShowNativeResult(
+          {started.running,
+           context.seat.tokenizer->Detokenise(started.running->prompt, text::SpecialText::kShown)});
+    }
+    return dialect;
   });
 }
 

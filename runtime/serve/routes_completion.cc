@@ -110,11 +110,19 @@ void HandleOpenAiCompletion(const RouteContext& context) {
   const size_t prompts = completion.requests.size();
   const auto choices = static_cast<size_t>(completion.generation.request.choices);
   const bool post = completion.generation.request.sampling.post_sampling_probs;
-  GenerationJob::Start(context.exchange, *context.seat.engine, std::move(completion.requests),
-                       answer, [&](const auto&) {
-                         return std::make_unique<OpenAiCompletionDialect>(completion.names, answer,
-                                                                          choices, prompts, post);
-                       });
+  const text::Tokenizer& tokenizer = *context.seat.tokenizer;
+  GenerationJob::Start(
+      context.exchange, *context.seat.engine, std::move(completion.requests), answer,
+      [&](const std::vector<GenerationJob::Running>& running) {
+        auto dialect = std::make_unique<OpenAiCompletionDialect>(completion.names, answer, choices,
+                                                                 prompts, post);
+        if (answer.verbose) {
+          const auto& first = running.front();
+          dialect->ShowNativeResult(
+              {first, tokenizer.Detokenise(first->prompt, text::SpecialText::kShown)});
+        }
+        return dialect;
+      });
 }
 
 }  // namespace bloomery::serve

@@ -192,6 +192,22 @@ TEST_F(ChatTest, ControlNeedsAnIdAndAKnownAction) {
   }
 }
 
+TEST_F(ChatTest, VerboseAnswersCarryTheNativeResult) {
+  Start();
+  const auto whole = PostJson("/v1/chat/completions", Body(R"("verbose":true)"));
+  EXPECT_EQ(TextOf(whole["__verbose"], "content"), kScript);
+  EXPECT_THAT(TextOf(whole["__verbose"], "prompt"), HasSubstr("<|im_start|>user\nWhere?"));
+  EXPECT_TRUE(whole["__verbose"]["generation_settings"].IsObject());
+  EXPECT_FALSE(PostJson("/v1/chat/completions", Body()).HasMember("__verbose"));
+  bool done = false;
+  const auto events =
+      Events(Post("/v1/chat/completions", Body(R"("stream":true,"verbose":true)")).body, done);
+  EXPECT_EQ(TextOf(events.back()["__verbose"], "stop_type"), "eos");
+  EXPECT_FALSE(events.front().HasMember("__verbose"));
+  const auto text = PostJson("/v1/completions", R"({"prompt":"x","temperature":0,"verbose":true})");
+  EXPECT_EQ(TextOf(text["__verbose"], "content"), kScript);
+}
+
 TEST_F(ChatTest, BadMessagesAreRefused) {
   Start();
   for (const char* messages :
