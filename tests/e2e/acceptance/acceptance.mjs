@@ -436,6 +436,17 @@ add(40, 'n 2 gives two choices, twice, also on a named slot', async () => {
   });
 });
 
+add(41, 'a required call is made and fits its schema, whatever was asked', async ({ post }) => {
+  for (const choice of ['required', { type: 'function', function: { name: weatherTool[0].function.name } }]) {
+    const body = { messages: user('The capital of Japan is'), tools: weatherTool, tool_choice: choice,
+                   parallel_tool_calls: false, max_tokens: 128, ...greedy };
+    const { finish_reason: reason, message } = (await post('/v1/chat/completions', body)).json.choices[0];
+    checkEqual([reason, message.tool_calls.length], ['tool_calls', 1], 'one call');
+    const given = JSON.parse(message.tool_calls[0].function.arguments);
+    check(weatherTool[0].function.parameters.required.every((name) => name in given), 'the required arguments');
+  }
+});
+
 add(42, 'a streamed call has id, type and name once, and pieces that join to the arguments', async ({ post }) => {
   const body = { messages: user('What is the weather in Paris?'), tools: weatherTool, max_tokens: 64, ...greedy };
   const whole = (await post('/v1/chat/completions', body)).json.choices[0];
@@ -453,6 +464,16 @@ add(43, 'tool_choice none gives no calls, and a bogus one is refused', async ({ 
   const { message } = (await post('/v1/chat/completions', { ...body, tool_choice: 'none' })).json.choices[0];
   check(!message.tool_calls, 'no calls');
   refused(await post('/v1/chat/completions', { ...body, tool_choice: 'bogus' }), 400, 'invalid_request_error', 'tool_choice');
+});
+
+add(46, 'a reasoning budget ends the thinking', async ({ post }) => {
+  const body = { messages: user('Write JSON for a person. Name Vera, age 36, likes river.'), max_tokens: 64, ...greedy };
+  const answer = async (fields) => (await post('/v1/chat/completions', { ...body, ...fields })).json.choices[0].message;
+  const free = await answer({});
+  check(free.reasoning_content, 'the model thinks when it may');
+  check(!(await answer({ reasoning_budget_tokens: 0 })).reasoning_content, 'no reasoning');
+  const short = (await answer({ reasoning_budget_tokens: 2 })).reasoning_content;
+  check(short.length < free.reasoning_content.length && free.reasoning_content.startsWith(short), 'its beginning');
 });
 
 add(44, 'reasoning apart or in place is the same text', async ({ post }) => {

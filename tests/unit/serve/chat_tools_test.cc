@@ -210,6 +210,46 @@ TEST_F(ChatToolsTest, ToolChoiceOfAWrongFormIsRefused) {
   }
 }
 
+// The model would talk; the grammar lets it only call.
+TEST_F(ChatToolsTest, ANamedFunctionIsCalledWhateverTheModelWouldSay) {
+  Start();
+  const std::string fields =
+      R"("tool_choice":{"type":"function","function":{"name":"map"}},"parallel_tool_calls":false,
+         "chat_template_kwargs":{"enable_thinking":false},"max_tokens":200)";
+  const std::string collected = Collected(Chat(fields));
+  EXPECT_THAT(collected, ::testing::StartsWith("||tool_calls|map {"));
+  EXPECT_THAT(collected, ::testing::EndsWith("}"));
+  EXPECT_EQ(Joined(fields), collected);
+}
+
+TEST_F(ChatToolsTest, ARequiredCallThatTheModelMakesItselfIsLeftAsItIs) {
+  Say("<think>\nhm\n</think>\n\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "
+      "\"Ulm\"}}\n</tool_call>");
+  Start();
+  const std::string expected = R"(hm||tool_calls|weather {"city": "Ulm"})";
+  EXPECT_EQ(Collected(Chat(R"("tool_choice":"required")")), expected);
+  EXPECT_EQ(Joined(R"("tool_choice":"required")"), expected);
+}
+
+// Of its own choice the model may talk as before, but a call keeps to the tools.
+TEST_F(ChatToolsTest, ACallOfTheModelsOwnChoiceKeepsToItsForm) {
+  Say("See <tool_call>\n{\"name\": \"bake\", \"arguments\": {}}\n</tool_call>");
+  Start();
+  const auto answer = Chat(R"("max_tokens":60)");
+  const std::string content = TextOf(answer["choices"][0]["message"], "content");
+  EXPECT_THAT(content, HasSubstr("See"));
+  EXPECT_THAT(content, ::testing::Not(HasSubstr("bake")));
+}
+
+TEST_F(ChatToolsTest, AToolsSchemaThatIsWrongIsRefusedNamingTheTool) {
+  Start();
+  const std::string body =
+      R"({"messages":[{"role":"user","content":"W"}],"tools":[{"type":"function","function":
+         {"name":"f","parameters":{"type":"object","properties":{"a":{"type":"hiccup"}}}}}]})";
+  EXPECT_THAT(ErrorOf(Post("/v1/chat/completions", body), 400, "invalid_request_error"),
+              HasSubstr("tools[0]"));
+}
+
 TEST_F(ChatToolsTest, ABudgetOfZeroClosesTheSpanAtOnce) {
   template_ = "{{ messages[0].content }}<think>\n";
   Start();
