@@ -89,6 +89,22 @@ __device__ __forceinline__ void CopyBulk(void* shared, const void* global, std::
       "l"(global), "r"(bytes), "r"(SharedAddress(barrier))
       : "memory");
 }
+// The same for bytes that are read once: what else lies in L2 stays there before them.
+__device__ __forceinline__ void CopyBulkOnce(void* shared, const void* global, std::uint32_t bytes,
+                                             std::uint64_t* barrier) {
+  std::uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1], "
+      "%2, [%3], %4;" ::"r"(SharedAddress(shared)),
+      "l"(global), "r"(bytes), "r"(SharedAddress(barrier)), "l"(policy)
+      : "memory");
+}
+// Asks for bytes to come to L2.
+__device__ __forceinline__ void FetchBulk(const void* global, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
 // What this thread wrote to shared memory comes before bulk copies into the same place.
 __device__ __forceinline__ void OrderBeforeBulk() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -54,14 +54,15 @@ __device__ __forceinline__ void GetWords(const Word* at, int step, std::uint32_t
   }
 }
 
-// Waits for kPairs pairs, `step` words apart, 16-byte aligned.
+// Waits for `count` pairs, but at most kPairs, `step` words apart, 16-byte aligned.
 template <int kPairs>
-__device__ __forceinline__ void GetPairs(const Word* at, int step, std::uint32_t tag,
-                                         std::uint32_t (&bits)[2 * kPairs]) {
+__device__ __forceinline__ void GetSomePairs(const Word* at, int step, int count, std::uint32_t tag,
+                                             std::uint32_t (&bits)[2 * kPairs]) {
   for (unsigned polls = 0;; ++polls) {
     bool all = true;
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
+      if (i >= count) break;
       Word first;
       Word second;
       asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
@@ -76,6 +77,11 @@ __device__ __forceinline__ void GetPairs(const Word* at, int step, std::uint32_t
     if (all) return;
     if (polls > kPollsMax) __trap();
   }
+}
+template <int kPairs>
+__device__ __forceinline__ void GetPairs(const Word* at, int step, std::uint32_t tag,
+                                         std::uint32_t (&bits)[2 * kPairs]) {
+  GetSomePairs<kPairs>(at, step, kPairs, tag, bits);
 }
 
 }  // namespace bloomery::kernels::cuda

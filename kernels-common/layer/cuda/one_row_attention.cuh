@@ -320,12 +320,14 @@ __device__ inline void OneRowBlock::PutGroup(int group) const {
   }
 }
 
-// Windows of two heads, ascending, 32 at a time; values come into kFirst, [head][window][dim].
+// Windows of two heads, ascending, kMergeWindows at a time; values come into kFirst.
 __device__ inline void OneRowBlock::MergeGroup(int group) const {
   const LayerThread me;
   const LayerSmall& small = Small();
-  const std::size_t sums = static_cast<std::size_t>(S::kHeads) * Pass().windows_most * 2;
-  float* values = Floats(L::kFirst);
+  const int windows_most = Pass().windows_most;
+  const Word* sums = Pass().words + W::kSums;
+  const Word* of_windows = sums + 2 * S::kHeads * static_cast<std::size_t>(windows_most);
+  float* values = Floats(L::kFirst);                              // [head][window][dim]
   auto* factors = reinterpret_cast<float4*>(Floats(L::kScores));  // [head][window]
   const int head = me.thread / S::kHeadDim;
   const int dim = me.thread % S::kHeadDim;
@@ -333,34 +335,42 @@ __device__ inline void OneRowBlock::MergeGroup(int group) const {
   float total = 0.0F;
   float sum = 0.0F;
 #pragma unroll 1
-  for (int begin = 0; begin < small.windows; begin += 32) {
-    const int count = min(32, small.windows - begin);
+  for (int begin = 0; begin < small.windows; begin += L::kMergeWindows) {
+    const int count = min(L::kMergeWindows, small.windows - begin);
     if (me.warp < 2) {
-      float2 own = {-INFINITY, 0.0F};
-      if (me.lane < count) {
-        const int place = (2 * group + me.warp) * Pass().windows_most + begin + me.lane;
-        std::uint32_t bits[2];
-        GetPairs<1>(Pass().words + W::kSums + 2 * place, 0, tag_, bits);
-        own = {__uint_as_float(bits[0]), __uint_as_float(bits[1])};
-      }
-      factors[32 * me.warp + me.lane] = WindowFactors(own, &most);
-    }
+      const Word* at = sums + 2 * ((2 * group + me.warp) * windows_most + begin + me.lane);
 #pragma unroll 1
-    for (int i = me.warp; i < 2 * count; i += S::kWarps) {
-      const int of = i / count;
-      const int window = i - of * count;
-      const std::size_t place = (2 * group + of) * Pass().windows_most + begin + window;
-      std::uint32_t bits[4];
-      GetPairs<2>(Pass().words + W::kSums + sums + place * S::kHeadDim + 2 * me.lane, 64, tag_,
-                  bits);
-      auto* to = reinterpret_cast<uint2*>(values + (32 * of + window) * S::kHeadDim) + me.lane;
-      to[0] = make_uint2(bits[0], bits[1]);
-      to[32] = make_uint2(bits[2], bits[3]);
+      for (int first = 0; first < count; first += 32) {
+        float2 own = {-INFINITY, 0.0F};
+        if (first + me.lane < count) {
+          std::uint32_t bits[2];
+          GetPairs<1>(at + 2 * first, 0, tag_, bits);
+          own = {__uint_as_float(bits[0]), __uint_as_float(bits[1])};
+        }
+        factors[L::kMergeWindows * me.warp + first + me.lane] = WindowFactors(own, &most);
+      }
+    }
+    const int pairs = count * S::kHeadDim / 2;
+#pragma unroll 1
+    for (int first = me.thread; first < pairs; first += kMergePairs * S::kThreads) {
+      const int mine = (pairs - first + S::kThreads - 1) / S::kThreads;
+#pragma unroll 1
+      for (int of = 0; of < 2; ++of) {
+        const std::size_t place = static_cast<std::size_t>(2 * group + of) * windows_most + begin;
+        std::uint32_t bits[2 * kMergePairs];
+        GetSomePairs<kMergePairs>(of_windows + place * S::kHeadDim + 2 * first, 2 * S::kThreads,
+                                  mine, tag_, bits);
+        auto* to = reinterpret_cast<uint2*>(values + of * L::kMergeWindows * S::kHeadDim) + first;
+#pragma unroll
+        for (int i = 0; i < kMergePairs; ++i) {
+          if (i < mine) to[i * S::kThreads] = make_uint2(bits[2 * i], bits[2 * i + 1]);
+        }
+      }
     }
     __syncthreads();
     if (me.thread < 2 * S::kHeadDim) {
-      const float* value = values + 32 * head * S::kHeadDim + dim;
-      const float4* factor = factors + 32 * head;
+      const float* value = values + L::kMergeWindows * head * S::kHeadDim + dim;
+      const float4* factor = factors + L::kMergeWindows * head;
 #pragma unroll 4
       for (int window = 0; window < count; ++window) {
         const float4 by = factor[window];

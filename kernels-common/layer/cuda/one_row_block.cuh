@@ -79,7 +79,10 @@ class OneRowBlock {
   using S = LayerShape;
   using L = LayerRoom;
   using W = LayerWords;
-  static constexpr int kRouterWarp = S::kInGroups;  // has no codes to make
+  static constexpr int kRouterWarp = S::kInGroups;                  // has no codes to make
+  static constexpr int kDownWarp = (S::kTeams - 1) * S::kInGroups;  // asks for down
+  static constexpr int kIdsBarrier = 1 + S::kTeams;  // from the warp that selects to kDownWarp
+  static constexpr int kMergePairs = 4;              // that a thread of a merge waits for at once
 
   // ---- Places.
 
@@ -117,7 +120,7 @@ class OneRowBlock {
 
   // ---- Asking for weights; one lane.
 
-  __device__ int QkvTile(const LayerThread& me, int team) const {
+  __device__ static int QkvTile(const LayerThread& me, int team) {
     return me.block + team * Blocks();
   }
 
@@ -125,36 +128,63 @@ class OneRowBlock {
     return (tile >= S::kQueryTiles ? 1 : 0) + (tile >= S::kQueryTiles + S::kKeyTiles ? 1 : 0);
   }
 
-  __device__ void AskForProjection(const LayerThread& me, int team, int layer) const {
+  // Tiles and rows of a block, and their bytes (0: none).
+  struct Stretch {
+    const std::byte* from;
+    int bytes;
+  };
+  __device__ static Stretch ProjectionOf(const LayerThread& me, int team, const LayerWeights& w) {
     const int tile = QkvTile(me, team);
-    if (layer >= Pass().count || tile >= S::kQkvTiles) return;
-    const LayerWeights& w = Layer(layer);
+    if (tile >= S::kQkvTiles) return {nullptr, 0};
     const int matrix = MatrixOf(tile);
     const int first = matrix == 0   ? 0
                       : matrix == 1 ? S::kQueryTiles
                                     : S::kQueryTiles + S::kKeyTiles;
     const int bytes = S::kInGroups * TileBytes(w, matrix);
-    Copy(First(team), w.qkv[matrix] + (tile - first) * bytes, bytes, L::kProjectBarrier + team);
+    return {w.qkv[matrix] + (tile - first) * bytes, bytes};
+  }
+  __device__ static Stretch OutputOf(const LayerThread& me, const LayerWeights& w) {
+    const int bytes = S::kHeadGroups * TileBytes(w, kOutputBit);
+    return {w.output + me.block * bytes, bytes};
+  }
+  __device__ static Stretch RouterOf(const LayerThread& me, const LayerWeights& w) {
+    constexpr int kBytes = 4 * S::kWidth;
+    return {reinterpret_cast<const std::byte*>(w.router) + me.block * kBytes, kBytes};
   }
 
-  __device__ static void Copy(std::byte* to, const std::byte* from, int bytes, int barrier) {
+  __device__ static void Copy(std::byte* to, const Stretch& stretch, int barrier) {
+    if (stretch.bytes == 0) return;
+    const auto bytes = static_cast<std::uint32_t>(stretch.bytes);
     ExpectBytes(Barrier(barrier), bytes);
-    CopyBulk(to, from, bytes, Barrier(barrier));
+    CopyBulk(to, stretch.from, bytes, Barrier(barrier));
+  }
+  __device__ static void Fetch(const Stretch& stretch) {
+    if (stretch.bytes != 0) FetchBulk(stretch.from, static_cast<std::uint32_t>(stretch.bytes));
   }
 
+  __device__ void AskForProjection(const LayerThread& me, int team, int layer) const {
+    if (layer >= Pass().count) return;
+    Copy(First(team), ProjectionOf(me, team, Layer(layer)), L::kProjectBarrier + team);
+  }
   __device__ void AskForOutput(const LayerThread& me, int layer) const {
     if (layer >= Pass().count) return;
+    Copy(Second(0), OutputOf(me, Layer(layer)), L::kOutputBarrier);
+    Copy(layer_shared + L::kRouter, RouterOf(me, Layer(layer)), L::kRouterBarrier);
+  }
+  // The next layer's dense weights to L2 while device memory has nothing else to do: when their
+  // place in shared memory is free, experts come.
+  __device__ void FetchAhead(const LayerThread& me, int layer) const {
+    if (layer >= Pass().count) return;
     const LayerWeights& w = Layer(layer);
-    const int bytes = S::kHeadGroups * TileBytes(w, kOutputBit);
-    Copy(Second(0), w.output + me.block * bytes, bytes, L::kOutputBarrier);
-    constexpr int kRowBytes = 4 * S::kWidth;
-    Copy(layer_shared + L::kRouter,
-         reinterpret_cast<const std::byte*>(w.router) + me.block * kRowBytes, kRowBytes,
-         L::kRouterBarrier);
+#pragma unroll 1
+    for (int team = 0; team < S::kTeams; ++team) Fetch(ProjectionOf(me, team, w));
+    if (!me.IsWorker()) return;
+    Fetch(OutputOf(me, w));
+    Fetch(RouterOf(me, w));
   }
 
   // Pick and tile of gate and up that a team has.
-  __device__ int UnitOf(const LayerThread& me, int team) const {
+  __device__ static int UnitOf(const LayerThread& me, int team) {
     return me.block + team * S::kWorkers;
   }
 
@@ -164,15 +194,17 @@ class OneRowBlock {
     const std::size_t at =
         static_cast<std::size_t>(expert) * w.expert_bytes + UnitOf(me, team) % S::kFfTiles * kBytes;
     ExpectBytes(Barrier(L::kGateUpBarrier + team), 2 * kBytes);
-    CopyBulk(First(team), w.gate + at, kBytes, Barrier(L::kGateUpBarrier + team));
-    CopyBulk(First(team) + kBytes, w.up + at, kBytes, Barrier(L::kGateUpBarrier + team));
+    CopyBulkOnce(First(team), w.gate + at, kBytes, Barrier(L::kGateUpBarrier + team));
+    CopyBulkOnce(First(team) + kBytes, w.up + at, kBytes, Barrier(L::kGateUpBarrier + team));
   }
 
   __device__ void AskForDown(const LayerThread& me, int pick, std::int32_t expert) const {
     const LayerWeights& w = Layer();
     const int bytes = S::kFfGroups * TileBytes(w, kDownBit);
-    Copy(Second(pick), w.down + static_cast<std::size_t>(expert) * w.down_bytes + me.block * bytes,
-         bytes, L::kDownBarrier + pick);
+    ExpectBytes(Barrier(L::kDownBarrier + pick), bytes);
+    CopyBulkOnce(Second(pick),
+                 w.down + static_cast<std::size_t>(expert) * w.down_bytes + me.block * bytes, bytes,
+                 Barrier(L::kDownBarrier + pick));
   }
 
   // The next layer's small weights, a line a block, to L2.
@@ -358,6 +390,7 @@ class OneRowBlock {
       StorePartial(me, partial + 16 * me.warp, Small().scales[me.group], u);
     }
     __syncthreads();
+    if (me.thread == S::kThreads - 1) FetchAhead(me, layer_ + 1);
     if (me.thread < 16 * S::kTeams) {
       const int team = me.thread / 16;
       const int row = me.thread % 16;
@@ -433,7 +466,8 @@ class OneRowBlock {
           RouteUpTo(p, S::kExperts, S::kPicks - 1, [&](int pick, std::int32_t id) {
             if (pick == my_pick) AskForGateUp(me, me.lane, id);
           });
-      if (me.lane < S::kPicks) AskForDown(me, me.lane, routed.my_id);
+      if (me.lane < S::kPicks) Small().ids[me.lane] = routed.my_id;
+      asm volatile("bar.arrive %0, 64;" ::"n"(kIdsBarrier) : "memory");
       const float weight = routed.Weight(Pass().renormalise, Pass().weight_scale);
       if (me.lane < S::kPicks) Small().weights[me.lane] = weight;
       if (me.block == 0 && me.lane == 0 && !routed.finite) atomicMin(Pass().failed_row, 0);
@@ -445,6 +479,11 @@ class OneRowBlock {
     const int unit = UnitOf(me, me.team);
     float* partial = Floats(L::kPartial) + me.team * 2 * S::kInGroups * 16;
     WaitFor(L::kGateUpBarrier + me.team);
+    // Down is asked for when the last of gate and up are there: h needs those first.
+    if (me.warp == kDownWarp) {
+      asm volatile("bar.sync %0, 64;" ::"n"(kIdsBarrier) : "memory");
+      if (me.lane < S::kPicks) AskForDown(me, me.lane, Small().ids[me.lane]);
+    }
     const float scale = Small().scales[me.group];
 #pragma unroll 1
     for (int matrix = 0; matrix < 2; ++matrix) {
@@ -482,8 +521,10 @@ class OneRowBlock {
     float* partial = Floats(L::kDownPartial);
     StorePartial(me, partial + L::kPickStride * pick + 16 * group, scale, u);
     __syncthreads();
-    if (me.thread == S::kThreads - 1) AskForOutput(me, layer_ + 1);
-    if (me.thread >= 16 * S::kPicks) return;
+    if (me.thread >= 16 * S::kPicks) {
+      if (me.thread == S::kThreads - 1) AskForOutput(me, layer_ + 1);
+      return;
+    }
     const int of_pick = me.thread % S::kPicks;
     const int row = me.thread / S::kPicks;
     const float y = Ascending<S::kFfGroups>(partial + L::kPickStride * of_pick + row);

@@ -164,6 +164,10 @@ struct LayerRoom {
   static constexpr int kQuery = kValues;
   static constexpr int kScores = kQuery + 4 * LayerShape::kRatio * LayerShape::kHeadDim;
   static constexpr int kWeights = kScores + 4 * LayerShape::kRatio * kScoreStride;
+  // A merge has values in kFirst, and factors in place of the scores.
+  static constexpr int kMergeWindows = 96;
+  static_assert(2 * kMergeWindows * 4 * LayerShape::kHeadDim <= kSecond);
+  static_assert(2 * kMergeWindows * 16 <= kWeights - kScores);
   static_assert(kWeights + 4 * LayerShape::kRatio * kWindow <= kPartial);
 };
 static_assert(LayerRoom::kBytes <= 227 * 1024);
@@ -179,6 +183,7 @@ struct LayerSmall {
   float factor;
   float residual[16];                   // of the block's outputs
   float scales[LayerShape::kInGroups];  // of the row's groups
+  std::int32_t ids[LayerShape::kPicks];
   float weights[LayerShape::kPicks];
   float sums[LayerShape::kRatio];
 };
