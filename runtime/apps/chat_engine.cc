@@ -24,8 +24,8 @@ class EngineBackend final : public ChatBackend {
     serve::ChatPrompt prompt = serve::MakeChatPrompt(body, settings_, seat_);
     serve::TakePrompt(prompt, fields.request);
     fields.request.id = "chat";
-    serve::LeaveRoomForThinking(prompt.rendered, *seat_.chat_template, *seat_.tokenizer,
-                                fields.form);
+    serve::LeaveRoomForThinking(serve::Fields(body, "conversation"), prompt.rendered,
+                                *seat_.chat_template, *seat_.tokenizer, fields.form);
     fields.request.grammar = serve::CompileOutputForm(fields.form, seat_);
     chat::ChatOutput output(prompt.format, [] { return std::string(); });  // no tools, no calls
     auto generation = seat_.engine->Submit(std::move(fields.request));

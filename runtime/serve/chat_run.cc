@@ -39,8 +39,8 @@ ChatRun ReadChat(const RouteContext& context, rapidjson::Document& body,
   request.id = run.names.id;
   TakePrompt(prompt, request);
   if (!request.grammar) {  // as in llama-server, the form of calls comes before that of the answer
-    LeaveRoomForThinking(prompt.rendered, *context.seat.chat_template, *context.seat.tokenizer,
-                         run.generation.form);
+    LeaveRoomForThinking(Fields(body, "request body"), prompt.rendered, *context.seat.chat_template,
+                         *context.seat.tokenizer, run.generation.form);
     request.grammar = CompileOutputForm(run.generation.form, context.seat);
   }
   if (request.reasoning.stop != nullptr) {

@@ -124,6 +124,14 @@ std::vector<text::TokenId> ReadPreserved(const Fields& body, const text::Tokeniz
   return ids;
 }
 
+bool AsksForThinking(const Fields& body) {
+  const std::string effort = body.String("reasoning_effort").value_or("none");
+  if (effort != "none") return true;
+  const rapidjson::Value* kwargs = body.Object("chat_template_kwargs");
+  return kwargs != nullptr &&
+         Fields(*kwargs, "Field 'chat_template_kwargs'").Bool("enable_thinking").value_or(false);
+}
+
 }  // namespace
 
 OutputForm ReadOutputForm(const Fields& body, const ServeSettings& settings,
@@ -164,8 +172,9 @@ std::shared_ptr<const text::Grammar> CompileOutputForm(const OutputForm& form, c
   return seat.grammars->FromGbnf(form.gbnf, form.options);
 }
 
-void LeaveRoomForThinking(const chat::RenderedPrompt& prompt, const chat::ChatTemplate& chat,
-                          const text::Tokenizer& tokenizer, OutputForm& form) {
+void LeaveRoomForThinking(const Fields& body, const chat::RenderedPrompt& prompt,
+                          const chat::ChatTemplate& chat, const text::Tokenizer& tokenizer,
+                          OutputForm& form) {
   const chat::ReasoningMarks& marks = chat.marks();
   if (form.source != Source::kResponseFormat || marks.open.empty() || marks.close.empty()) return;
   if (prompt.starts_in_reasoning) {
@@ -175,7 +184,7 @@ void LeaveRoomForThinking(const chat::RenderedPrompt& prompt, const chat::ChatTe
   }
   std::string_view text = prompt.text;
   text = text.substr(0, text.find_last_not_of(" \n\r\t") + 1);
-  if (text.ends_with(marks.close) || !chat.caps().supports_enable_thinking) return;
+  if (text.ends_with(marks.close) || !AsksForThinking(body)) return;
   text::GbnfWriter thinking;
   const std::string rest = thinking.AddTextThrough("thinking", marks.close);
   // Of two rules of a name the later one counts.

@@ -31,10 +31,12 @@ OutputForm ReadOutputForm(const Fields& body, const ServeSettings& settings,
 std::shared_ptr<const text::Grammar> CompileOutputForm(const OutputForm& form, const Seat& seat);
 
 // A response_format of a chat constrains the answer behind the thinking, not the thinking: from the
-// end of the span on that the prompt has opened, and where the prompt has not closed it the model
-// may open one first.
-void LeaveRoomForThinking(const chat::RenderedPrompt& prompt, const chat::ChatTemplate& chat,
-                          const text::Tokenizer& tokenizer, OutputForm& form);
+// end of the span on that the prompt has opened. Where it has opened none the answer is the form at
+// once, unless `body` (a chat's, with the defaults filled in) asks for thinking: then the model may
+// open a span first.
+void LeaveRoomForThinking(const Fields& body, const chat::RenderedPrompt& prompt,
+                          const chat::ChatTemplate& chat, const text::Tokenizer& tokenizer,
+                          OutputForm& form);
 
 // --json-schema becomes a grammar; at most one of the flags may be given. Error(kUsage).
 void FixGrammarDefault(ServeSettings& settings);

@@ -106,16 +106,22 @@ TEST_F(GrammarRequestTest, ResponseFormatOfAChat) {
   EXPECT_TRUE(ParseJson(object, "answer")["a"].IsInt()) << object;
 }
 
-TEST_F(GrammarRequestTest, ThinkingComesBeforeTheForm) {
+TEST_F(GrammarRequestTest, ThinkingThatIsAskedForComesBeforeTheForm) {
   Say("<think>\nhm\n</think>\n\n{\"a\": 1}");
   Start();
-  const auto result =
-      PostJson("/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],
-      "temperature":0,"max_tokens":300,"response_format":{"type":"json_schema","json_schema":{"schema":
-      {"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}}}})");
-  const auto& message = result["choices"][0]["message"];
+  const std::string body = R"({"messages":[{"role":"user","content":"x"}],"temperature":0,
+      "max_tokens":300,"response_format":{"type":"json_schema","json_schema":{"schema":
+      {"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}}})";
+  const auto asked = PostJson("/v1/chat/completions",
+                              body + R"(,"chat_template_kwargs":{"enable_thinking":true}})");
+  const auto& message = asked["choices"][0]["message"];
   EXPECT_EQ(TextOf(message, "reasoning_content"), "hm");
   EXPECT_EQ(TextOf(message, "content"), "{\"a\": 1}");
+  // Else the answer is the form at once, whatever the model would rather do.
+  const auto plain = PostJson("/v1/chat/completions", body + "}");
+  EXPECT_FALSE(plain["choices"][0]["message"].HasMember("reasoning_content"));
+  const std::string text = TextOf(plain["choices"][0]["message"], "content");
+  EXPECT_TRUE(ParseJson(text, "answer")["a"].IsNumber()) << text;
 }
 
 TEST_F(GrammarRequestTest, ALazyGrammarConstrainsFromItsTriggerOn) {
