@@ -77,7 +77,7 @@ Value ArgumentsAsWritten(std::string_view text) {
   const size_t begin = text.find_first_not_of(kSpace);
   if (begin == std::string_view::npos) return {};
   text = text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
-  const Value parsed = jinja::TryParseJson(text, jinja::Origin::kInput);
+  Value parsed = jinja::TryParseJson(text, jinja::Origin::kInput);
   if (!parsed.is_dict()) return {};
   std::vector<Value::DictEntry> entries = parsed.Entries();
   const std::vector<std::string_view> texts = MemberTexts(text);

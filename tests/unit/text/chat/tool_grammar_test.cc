@@ -279,7 +279,7 @@ TEST_F(ToolGrammarTest, RandomOutputOfTheGrammarIsReadAsCalls) {
         ASSERT_FALSE(choices.empty()) << text;
         // Closing marks, which random text would hardly ever find.
         text::TokenId next = choices[random() % choices.size()];
-        for (const char c : {'<', '/', '"', '}', 'm', ']'}) {
+        for (const text::TokenId c : {'<', '/', '"', '}', 'm', ']'}) {
           if (random() % 3 == 0 && state.Allows(c)) next = c;
         }
         ASSERT_TRUE(state.Accept(next));
