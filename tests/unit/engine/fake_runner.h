@@ -133,10 +133,11 @@ class FakeRunner final : public exec::PassRunner {
     if (before_read) before_read(slot);
     const Tokens& plane = PlaneOf(slot);
     Require(first >= 0 && rows >= 1 && rows <= exec::RowChunk::kRowsMax, "rows that are no chunk");
-    Require(static_cast<size_t>(first + rows) <= plane.size(), "a read beyond the slot");
+    Require(static_cast<size_t>(first) + static_cast<size_t>(rows) <= plane.size(),
+            "a read beyond the slot");
     Require(bytes.size() == static_cast<size_t>(rows) * StateRowBytes(), "a room of another size");
     for (int32_t i = 0; i < rows; ++i) {
-      const int32_t token = plane[static_cast<size_t>(first + i)];
+      const int32_t token = plane[static_cast<size_t>(first) + static_cast<size_t>(i)];
       std::byte* const at = bytes.data() + static_cast<size_t>(i) * StateRowBytes();
       std::memcpy(at, &token, sizeof(token));
       std::memset(at + sizeof(token), token & 0xFF, row_padding);
