@@ -71,9 +71,6 @@ struct SeatCounters {
   uint64_t weight_bytes_read = 0;  // as the kernels count them
   uint64_t experts_picked = 0;     // distinct ones, over all banks and passes
   uint64_t expert_bytes = 0;       // what reading each of those once takes
-  // Passes whose bytes and experts are in none of the sums: a card does not tell the host which
-  // experts several rows share.
-  uint64_t passes_uncounted = 0;
   double wait_seconds = 0;  // of the passes' thread, for others at the ends of steps
 };
 

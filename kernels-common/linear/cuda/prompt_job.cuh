@@ -32,6 +32,7 @@ struct PromptJob {
   std::size_t residual_stride;
   float* y;
   std::size_t y_stride;
+  bool gated;  // up alone: y holds gate's values, silu of which the results are multiplied to
 };
 
 struct PromptParameters {
@@ -120,11 +121,14 @@ __device__ __forceinline__ std::size_t PromptRow(const PromptParameters& p, cons
   return static_cast<std::size_t>(p.place_rows == nullptr ? place : p.place_rows[place]);
 }
 
-// What a dense linear does after its products; plain says that it is nothing.
+// What a linear does after its products; plain says that it is nothing.
 __device__ __forceinline__ float PromptValue(const PromptJob& job, bool plain, std::size_t row,
                                              std::int32_t n, float value) {
   if (plain) {
     return value;
+  }
+  if (job.gated) {
+    return ExactSilu(job.y[row * job.y_stride + n]) * value;
   }
   if (job.scale != nullptr) {
     value *= *job.scale;
@@ -144,7 +148,8 @@ __device__ __forceinline__ void StoreColumns(const PromptUnit& unit, std::int32_
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   const bool gate_up = job.up != nullptr;
   const std::int32_t n0 = (gate_up ? 16 : 32) * pair + lane / 4;
-  const bool plain = job.scale == nullptr && job.bias == nullptr && job.residual == nullptr;
+  const bool plain =
+      job.scale == nullptr && job.bias == nullptr && job.residual == nullptr && !job.gated;
 #pragma unroll
   for (int odd = 0; odd < 2; ++odd) {
     const std::int32_t column = 8 * n + 2 * (lane % 4) + odd;

@@ -258,18 +258,21 @@ cudaError_t PromptLinear(const Launch& launch, const PromptLinearArgs& args) {
 }
 
 cudaError_t PromptGateUp(const Launch& launch, const PromptGateUpArgs& args) {
-  if (args.gate.format != args.up.format || args.gate.n != args.up.n || args.gate.k != args.up.k ||
-      !Fits(args.up, args.input)) {
-    return cudaErrorInvalidValue;
-  }
   PromptJob job = {};
-  job.up = static_cast<const std::byte*>(args.up.data);
-  job.up_expert_bytes = args.up.expert_bytes;
-  job.up_row_bytes = args.up.row_bytes;
   job.y = args.h;
   job.y_stride = args.h_stride;
-  return LaunchGrouped(launch, args.gate, job, args.input, args.groups, args.groups.place_rows,
-                       args.tiles_max);
+  job.gated = args.part == GateUpPart::kUp;
+  if (args.part == GateUpPart::kBoth) {
+    if (args.gate.format != args.up.format || args.gate.n != args.up.n ||
+        args.gate.k != args.up.k || !Fits(args.up, args.input)) {
+      return cudaErrorInvalidValue;
+    }
+    job.up = static_cast<const std::byte*>(args.up.data);
+    job.up_expert_bytes = args.up.expert_bytes;
+    job.up_row_bytes = args.up.row_bytes;
+  }
+  return LaunchGrouped(launch, job.gated ? args.up : args.gate, job, args.input, args.groups,
+                       args.groups.place_rows, args.tiles_max);
 }
 
 cudaError_t PromptDown(const Launch& launch, const PromptDownArgs& args) {

@@ -17,6 +17,7 @@
 #include "kernels-common/cuda/launch.h"
 #include "kernels-common/cuda/rows.h"
 #include "kernels-common/linear/cuda/rows_linear.h"
+#include "kernels-common/moe/cuda/picks.h"
 #include "kernels-common/moe/cuda/prompt_experts.h"
 #include "kernels-common/quant/cuda/card_form.h"
 #include "kernels-common/quant/quant.h"
@@ -40,11 +41,12 @@ struct PromptLinearArgs {
 };
 
 // h[place][n] = silu(gate n . x) * (up n . x) for every place of `groups`, x being the row of the
-// place. gate and up have the same n, k and format.
+// place. gate and up have the same n and k, and for kBoth the same format.
 struct PromptGateUpArgs {
+  GateUpPart part = GateUpPart::kBoth;
   CardWeight gate;
   CardWeight up;
-  PromptRows input;  // one row a row of the pass
+  PromptRows input;  // one row a row of the pass, as the weights of the part want them
   PickGroups groups;
   std::int32_t tiles_max = 0;  // PickTilesMax
   float* h = nullptr;

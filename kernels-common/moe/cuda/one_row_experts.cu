@@ -58,6 +58,9 @@ __global__ void __launch_bounds__(32 * kInGroups, 3)
   const CutSums sums(four_sums);
   __syncthreads();
   if (writer) AllowNext();
+  if (writer && group == 0 && p.counts.experts != nullptr && lane < kPicks) {
+    atomicAdd(p.counts.experts + p.router.ids[lane], 1U);
+  }
   const std::size_t at = static_cast<std::size_t>(expert) * p.gate.expert_bytes +
                          (blockIdx.x * kInGroups + group) * CardTile<kQ4K>::kBytes;
   CardTile<kQ4K>::Raw gate;

@@ -177,6 +177,15 @@ __global__ void __launch_bounds__(kGroupThreads)
                                            0};
     }
   }
+  if (args.counts.experts != nullptr && count != 0) {
+    args.counts.experts[thread] += static_cast<std::uint32_t>(count);
+  }
+  if (args.counts.distinct != nullptr) {
+    const unsigned picked = __ballot_sync(kAll, count != 0);
+    if (picked != 0 && thread % 32 == 0) {
+      atomicAdd(args.counts.distinct, static_cast<std::uint32_t>(__popc(picked)));
+    }
+  }
   if (thread == 0) {
     args.groups.offsets[experts] = total;
     *args.groups.tile_count = tile_count;

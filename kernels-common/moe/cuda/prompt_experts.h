@@ -11,6 +11,7 @@
 
 #include "kernels-common/cuda/launch.h"
 #include "kernels-common/cuda/rows.h"
+#include "kernels-common/moe/cuda/picks.h"
 #include "kernels-common/moe/moe.h"
 
 namespace bloomery::kernels::cuda {
@@ -57,6 +58,7 @@ struct GroupPicksArgs {
   std::int32_t experts = 0;  // at most kMaxExperts
   RowBound rows;             // rows, not picks
   PickGroups groups;
+  PickCounts counts;
 };
 
 cudaError_t PreparePromptExperts();

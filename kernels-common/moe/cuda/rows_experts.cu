@@ -69,7 +69,10 @@ __global__ void __launch_bounds__(1024, 1) GateUpKernel(const __grid_constant__ 
   if (idle) CopyQuantisedRows(p.quantised, codes, rows, 32 * rows);
   __syncthreads();
   CollectPicks<kOne>(p.experts, p.top_k, rows, picks, table);
-  if (blockIdx.x == 0) AllowNext();
+  if (blockIdx.x == 0) {
+    AllowNext();
+    CountDistinct(p, picks);
+  }
   if (rows == 0) return;
 
   const ExpertUnit first(static_cast<int>(blockIdx.x), p.units_of_expert);
@@ -84,9 +87,11 @@ __global__ void __launch_bounds__(1024, 1) GateUpKernel(const __grid_constant__ 
       CopyTile<Set>(ring, p.gate.type,
                     p.gate.data + expert * p.gate.expert_bytes + index * p.gate.tile_bytes,
                     p.gate.tile_bytes, 0);
-      CopyTile<Set>(ring, p.up.type,
-                    p.up.data + expert * p.up.expert_bytes + index * p.up.tile_bytes,
-                    p.up.tile_bytes, p.gate.tile_bytes);
+      if (p.matrices == 2) {
+        CopyTile<Set>(ring, p.up.type,
+                      p.up.data + expert * p.up.expert_bytes + index * p.up.tile_bytes,
+                      p.up.tile_bytes, p.gate.tile_bytes);
+      }
     }
     ring.Close();
     ahead_group += p.parts;
@@ -111,7 +116,7 @@ __global__ void __launch_bounds__(1024, 1) GateUpKernel(const __grid_constant__ 
     for (int group = part; group < p.groups; group += p.parts) {
       const std::byte* pair = ring.Take();
 #pragma unroll 1
-      for (int matrix = 0; matrix < 2 && first_tile + slot < p.tiles; ++matrix) {
+      for (int matrix = 0; matrix < p.matrices && first_tile + slot < p.tiles; ++matrix) {
         Set::Dispatch(matrix == 0 ? p.gate.type : p.up.type, [&](auto type) {
           float t[4];
           TileDot<decltype(type)::value, kOne>(pair + matrix * p.gate.tile_bytes, codes, group,
@@ -132,8 +137,9 @@ __global__ void __launch_bounds__(1024, 1) GateUpKernel(const __grid_constant__ 
       if (output >= p.n || rank < 0) continue;
       const float* t = partial + of_slot * 2 * p.groups * outputs + 16 * row + i % 16;
       const float g = SumGroups(t, p.groups, outputs);
-      const float u = SumGroups(t + p.groups * outputs, p.groups, outputs);
-      p.h[static_cast<std::size_t>(row * p.top_k + rank) * p.h_stride + output] = ExactSilu(g) * u;
+      const float u = p.matrices == 2 ? SumGroups(t + p.groups * outputs, p.groups, outputs) : 0.0F;
+      StoreGateUp(p, g, u,
+                  p.h + static_cast<std::size_t>(row * p.top_k + rank) * p.h_stride + output);
     }
     unit.Advance(by, p.units_of_expert);
     if (unit.pick < picks.count) __syncthreads();
@@ -379,9 +385,12 @@ cudaError_t PrepareRowsExperts() {
 }
 
 cudaError_t ExpertGateUpRows(const Launch& launch, const ExpertGateUpRowsArgs& args) {
-  if (!ValidPass(args.rows, args.top_k, args.experts) || !ValidWeight(args.gate) ||
-      !ValidWeight(args.up) || args.gate.n != args.up.n || args.gate.k != args.up.k ||
-      args.gate.format->activation_group != args.up.format->activation_group) {
+  const bool both = args.part == GateUpPart::kBoth;
+  const CardWeight& first = args.part == GateUpPart::kUp ? args.up : args.gate;
+  const CardWeight& second = both ? args.up : first;
+  if (!ValidPass(args.rows, args.top_k, args.experts) || !ValidWeight(first) ||
+      !ValidWeight(second) || first.n != second.n || first.k != second.k ||
+      first.format->activation_group != second.format->activation_group) {
     return cudaErrorInvalidValue;
   }
   GateUpParams p = {};
@@ -398,23 +407,27 @@ cudaError_t ExpertGateUpRows(const Launch& launch, const ExpertGateUpRowsArgs& a
   p.router.ids = args.ids;
   p.router.weights = args.weights;
   p.failed_row = args.failed_row;
+  p.counts = args.counts;
+  p.matrices = both ? 2 : 1;
+  p.gated = args.part == GateUpPart::kUp;
   p.quantised = View(args.quantised);
   p.x = args.x;
   p.x_stride = args.x_stride;
-  p.gate = Lower(args.gate);
-  p.up = Lower(args.up);
-  p.n = static_cast<std::int32_t>(args.gate.n);
-  p.k = static_cast<std::int32_t>(args.gate.k);
+  p.gate = Lower(first);
+  p.up = Lower(second);
+  if (!both) p.up.tile_bytes = 0;
+  p.n = static_cast<std::int32_t>(first.n);
+  p.k = static_cast<std::int32_t>(first.k);
   p.groups = (p.k + 255) / 256;
   p.tiles = (p.n + 15) / 16;
   p.h = args.h;
   p.h_stride = args.h_stride;
-  const std::size_t group = args.gate.format->activation_group;
+  const std::size_t group = first.format->activation_group;
   if (group == 0) return FloatGateUp(launch, p);
-  if (args.quantised.k != args.gate.k || args.quantised.group != group) {
+  if (args.quantised.k != first.k || args.quantised.group != group) {
     return cudaErrorInvalidValue;
   }
-  if (HasOneRowGateUp(p)) return OneRowGateUp(launch, p);
+  if (both && HasOneRowGateUp(p)) return OneRowGateUp(launch, p);
   if (group == 32) return StartGateUp<Types32, false>(launch, p);
   if (!CommonTypes::Has(p.gate.type) || !CommonTypes::Has(p.up.type)) {
     return StartGateUp<Types256, false>(launch, p);

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "kernels-common/cuda/launch.h"
+#include "kernels-common/moe/cuda/picks.h"
 #include "kernels-common/moe/moe.h"
 #include "kernels-common/quant/cuda/card_form.h"
 #include "kernels-common/quant/quant.h"
@@ -30,14 +31,16 @@ struct ExpertGateUpRowsArgs {
   std::int32_t* ids = nullptr;         // overwritten: rows * top_k
   float* weights = nullptr;            // overwritten: rows * top_k
   std::int32_t* failed_row = nullptr;  // one value
-  // Activations: `quantised` (group as the gate's format, data in device memory) for integer
-  // formats, x (k floats, 16-byte aligned rows) for float ones. Gate and up share the group.
+  PickCounts counts;
+  GateUpPart part = GateUpPart::kBoth;
+  // Activations: `quantised` (group as the format's, data in device memory) for integer formats, x
+  // (k floats, 16-byte aligned rows) for float ones. Gate and up of one launch share the group.
   QuantisedRows quantised;
   const float* x = nullptr;
   std::size_t x_stride = 0;
   CardWeight gate;  // n = width of h, k = width of x
   CardWeight up;
-  float* h = nullptr;        // overwritten: row * top_k + pick, n floats each
+  float* h = nullptr;        // overwritten (kUp: changed): row * top_k + pick, n floats each
   std::size_t h_stride = 0;  // floats, at least n, a multiple of 4
 };
 

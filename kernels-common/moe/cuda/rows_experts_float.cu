@@ -49,6 +49,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   AllowNext();
   __syncthreads();
   CollectPicks<false>(p.experts, p.top_k, rows, picks, table);
+  if (blockIdx.x == 0) CountDistinct(p, picks);
   const int units = picks.count * p.n;
   for (int unit = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x / 32);
        unit < units; unit += static_cast<int>(gridDim.x) * kWarps) {
@@ -60,17 +61,19 @@ __global__ void __launch_bounds__(32 * kWarps)
                                               : p.x + static_cast<std::size_t>(row) * p.x_stride;
     };
     float g[kRowsMax];
-    float u[kRowsMax];
+    float u[kRowsMax] = {};
     DotRows(p.gate.data + expert * p.gate.expert_bytes + output * p.gate.row_bytes, p.gate.type,
             p.k, rows, row_of, g);
-    DotRows(p.up.data + expert * p.up.expert_bytes + output * p.up.row_bytes, p.up.type, p.k, rows,
-            row_of, u);
+    if (p.matrices == 2) {
+      DotRows(p.up.data + expert * p.up.expert_bytes + output * p.up.row_bytes, p.up.type, p.k,
+              rows, row_of, u);
+    }
 #pragma unroll
     for (int row = 0; row < kRowsMax; ++row) {
       const int rank = row < rows ? picks.Rank<false>(pick, row) : -1;
       if (lane != 0 || rank < 0) continue;
-      p.h[static_cast<std::size_t>(row * p.top_k + rank) * p.h_stride + output] =
-          ExactSilu(g[row]) * u[row];
+      StoreGateUp(p, g[row], u[row],
+                  p.h + static_cast<std::size_t>(row * p.top_k + rank) * p.h_stride + output);
     }
   }
 }

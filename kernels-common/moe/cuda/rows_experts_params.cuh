@@ -26,6 +26,9 @@ struct GateUpParams {
   std::int32_t top_k;
   RouterArgs router;
   std::int32_t* failed_row;
+  PickCounts counts;
+  std::int32_t matrices;  // 2; or 1, which is `gate`, whichever it is, `up` having no bytes
+  bool gated;             // one matrix: its values are multiplied to silu(h)
   QuantisedView quantised;
   const float* x;
   std::size_t x_stride;
@@ -165,6 +168,7 @@ __device__ __forceinline__ bool RouteRows(const GateUpParams& p, int rows, PassP
       if (blockIdx.x == 0) {
         p.router.ids[row * p.top_k + lane] = pick.id;
         p.router.weights[row * p.top_k + lane] = pick.weight;
+        if (p.counts.experts != nullptr) atomicAdd(p.counts.experts + pick.id, 1U);
       }
     }
     if (blockIdx.x == 0) {
@@ -173,6 +177,23 @@ __device__ __forceinline__ bool RouteRows(const GateUpParams& p, int rows, PassP
     }
   }
   return rows < static_cast<int>(blockDim.x / 32);
+}
+
+// After CollectPicks, by the first block.
+__device__ __forceinline__ void CountDistinct(const GateUpParams& p, const PassPicks& picks) {
+  if (p.counts.distinct != nullptr && threadIdx.x == 0) {
+    *p.counts.distinct += static_cast<std::uint32_t>(picks.count);
+  }
+}
+
+// An output of a unit from the sums of its one or two matrices.
+__device__ __forceinline__ void StoreGateUp(const GateUpParams& p, float first, float second,
+                                            float* h) {
+  if (p.matrices == 2) {
+    *h = ExactSilu(first) * second;
+  } else {
+    *h = p.gated ? ExactSilu(*h) * first : first;
+  }
 }
 
 // N7's end: the one rounding, and the residual.

@@ -73,7 +73,6 @@ class Feeder {
 // What the passes between two counts read, in the mean.
 void DescribePasses(const BenchCount& before, const BenchCount& after, uint64_t dense_bytes,
                     BenchResult& result) {
-  if (after.uncounted != before.uncounted) return;  // nothing is known of some: of none, then
   const auto passes = static_cast<double>(std::max<uint64_t>(1, after.passes - before.passes));
   const auto mean = [&](uint64_t BenchCount::* field) {
     return static_cast<double>(after.*field - before.*field) / passes;

@@ -28,7 +28,6 @@ struct BenchCase {
 // What the seat counted so far.
 struct BenchCount {
   uint64_t passes = 0;
-  uint64_t uncounted = 0;       // of them: passes in none of the sums below
   uint64_t weight_bytes = 0;    // read, as the kernels count
   uint64_t experts_picked = 0;  // distinct ones, over all banks and passes
   uint64_t expert_bytes = 0;    // what reading each of those once takes

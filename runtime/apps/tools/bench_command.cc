@@ -132,7 +132,6 @@ void BenchThreads(const BenchFlags& flags, const std::vector<BenchCase>& cases, 
           [&] {
             const exec::SeatCounters counters = loaded.seat->counters();
             return BenchCount{.passes = counters.passes,
-                              .uncounted = counters.passes_uncounted,
                               .weight_bytes = counters.weight_bytes_read,
                               .experts_picked = counters.experts_picked,
                               .expert_bytes = counters.expert_bytes,

@@ -92,6 +92,7 @@ std::vector<size_t> CardLowering::GroupsWanted(graph::ValueId value) const {
                fusions_->Source(reader.inputs[3]) != fusions_->Source(value)) {
       const auto bank = static_cast<size_t>(reader.attrs.I64("bank"));
       add(Format(description_.banks[bank].gate).activation_group);
+      add(Format(description_.banks[bank].up).activation_group);
     } else {
       add(0);
     }

@@ -1,5 +1,7 @@
 #include <bloomery/operators.h>
 
+#include <array>
+
 #include "kernels-common/linear/cuda/prompt_linear.h"
 #include "kernels-common/moe/cuda/prompt_experts.h"
 #include "kernels-common/moe/cuda/rows_experts.h"
@@ -25,13 +27,6 @@ graph::NodeId CardLowering::FusedRouter(const graph::Node& experts) const {
 }
 
 void CardLowering::CheckBank(const plugin::Bank& bank) const {
-  const kernels::FormatTraits& gate = Format(bank.gate);
-  const kernels::FormatTraits& up = Format(bank.up);
-  if (gate.ggml_type != up.ggml_type) {
-    Refuse("weights '" + description_.weights[bank.gate].name + "' (" + gate.name + ") and '" +
-           description_.weights[bank.up].name + "' (" + up.name +
-           ") have different formats; the card's kernels take gate and up of one format");
-  }
   for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
     CheckMatrix(weight);
     const kernels::FormatTraits& format = Format(weight);
@@ -55,8 +50,9 @@ void CardLowering::Router(const graph::Node& node) {
       // The rows that the experts read are made by the way.
       const auto bank = static_cast<size_t>(experts.attrs.I64("bank"));
       side.group = Format(description_.banks[bank].gate).activation_group;
+      const bool both = side.group == Format(description_.banks[bank].up).activation_group;
       const auto width = static_cast<size_t>(x.width());
-      if (side.group != 0) {
+      if (both && side.group != 0) {
         side.quantised = buffers_.New(kernels::QuantisedRowBytes(width, side.group) *
                                       static_cast<uint64_t>(x.rows()));
       } else if (InputOf(node.inputs[0]).norm >= 0) {
@@ -96,54 +92,109 @@ void CardLowering::RoutedExperts(const graph::Node& node) {
   }
 }
 
+CardLowering::PicksMaker CardLowering::PicksOf(size_t bank) const {
+  const uint64_t first = CardPicks::At(description_, bank);
+  const uint64_t distinct = CardPicks::At(description_, description_.banks.size()) + bank;
+  // What one row picks is known without counting.
+  return [=, several = options_.rows > 1](const CardBinder& b) {
+    return cuda::PickCounts{.experts = b.picks() + first,
+                            .distinct = several ? b.picks() + distinct : nullptr};
+  };
+}
+
+struct CardLowering::GateUpPlan {
+  const plugin::Bank* bank;
+  BufferId x_f32 = -1;      // for float formats
+  BufferId quantised = -1;  // for integer formats
+  size_t group = 0;         // of these
+  BufferId logits;
+  BufferId ids;
+  BufferId weights;
+  BufferId h;
+  int32_t rows;
+  bl_domain_kind domain;
+  bool renormalise;
+  float scale;
+  PicksMaker counts;  // or none
+};
+
+void CardLowering::EmitGateUp(const GateUpPlan& plan, cuda::GateUpPart part) {
+  const BufferId x = plan.group == 0 ? plan.x_f32 : plan.quantised;
+  Emit({plan.logits, plan.ids, plan.weights, x, plan.h}, [plan, part](const CardBinder& b) {
+    const plugin::Bank& bank = *plan.bank;
+    cuda::ExpertGateUpRowsArgs args;
+    args.rows = plan.rows;
+    args.live = b.Live(plan.domain);
+    args.logits = b.Floats(plan.logits);
+    args.logits_stride = bank.experts;
+    args.experts = static_cast<int32_t>(bank.experts);
+    args.top_k = static_cast<int32_t>(bank.used);
+    args.renormalise = plan.renormalise;
+    args.weight_scale = plan.scale;
+    args.ids = b.Ints(plan.ids);
+    args.weights = b.Floats(plan.weights);
+    args.failed_row = b.failed_row();
+    if (plan.counts) args.counts = plan.counts(b);
+    args.part = part;
+    if (plan.group != 0) {
+      args.quantised = kernels::MakeQuantisedRows(b.Bytes(plan.quantised), bank.width, plan.group);
+    } else {
+      args.x = b.Floats(plan.x_f32);
+      args.x_stride = bank.width;
+    }
+    args.gate = b.Matrix(bank.gate);
+    args.up = b.Matrix(bank.up);
+    args.h = b.Floats(plan.h);
+    args.h_stride = bank.ff;
+    const auto start = [args](const cuda::Launch& on) { return cuda::ExpertGateUpRows(on, args); };
+    // One that does half of the work is no part of a layer that others may join.
+    return part == cuda::GateUpPart::kBoth ? CardLaunch(start, args) : CardLaunch(start);
+  });
+}
+
 void CardLowering::FewRowsExperts(const graph::Node& node, graph::NodeId router) {
-  const plugin::Bank& bank = description_.banks[static_cast<size_t>(node.attrs.I64("bank"))];
+  const auto index = static_cast<size_t>(node.attrs.I64("bank"));
+  const plugin::Bank& bank = description_.banks[index];
   const graph::Node& route = NodeAt(router);
   const graph::Shape& x_shape = ShapeOf(node.inputs[0]);
   const RowsSideOutputs side = router_side_.at(router);
-  const BufferId x = side.quantised >= 0 ? side.quantised
-                     : side.f32 >= 0     ? side.f32
-                                         : Of(node.inputs[0]);
-  const BufferId ids = Of(node.inputs[1]);
-  const BufferId weights = Of(node.inputs[2]);
-  const BufferId logits = Of(route.outputs[2]);
-  const BufferId residual = Of(node.inputs[3]);
-  const BufferId out = Make(node.outputs[0]);
   const auto rows = static_cast<int32_t>(x_shape.rows());
   const size_t ff = bank.ff;
   const size_t width = bank.width;
   const auto used = static_cast<int32_t>(bank.used);
   const auto experts = static_cast<int32_t>(bank.experts);
-  const BufferId h = buffers_.New(static_cast<uint64_t>(rows) * bank.used * ff * sizeof(float));
-  const bool renormalise = route.attrs.Bool("renormalise", true);
-  const auto scale = static_cast<float>(route.attrs.F64("scale", 1.0));
   const bl_domain_kind domain = x_shape.domain;
-  Emit({logits, ids, weights, x, h}, [=](const CardBinder& b) {
-    cuda::ExpertGateUpRowsArgs args;
-    args.rows = rows;
-    args.live = b.Live(domain);
-    args.logits = b.Floats(logits);
-    args.logits_stride = static_cast<size_t>(experts);
-    args.experts = experts;
-    args.top_k = used;
-    args.renormalise = renormalise;
-    args.weight_scale = scale;
-    args.ids = b.Ints(ids);
-    args.weights = b.Floats(weights);
-    args.failed_row = b.failed_row();
-    if (side.quantised >= 0) {
-      args.quantised = kernels::MakeQuantisedRows(b.Bytes(x), width, side.group);
-    } else {
-      args.x = b.Floats(x);
-      args.x_stride = width;
-    }
-    args.gate = b.Matrix(bank.gate);
-    args.up = b.Matrix(bank.up);
-    args.h = b.Floats(h);
-    args.h_stride = ff;
-    return CardLaunch([args](const cuda::Launch& on) { return cuda::ExpertGateUpRows(on, args); },
-                      args);
-  });
+  const BufferId residual = Of(node.inputs[3]);
+  const BufferId out = Make(node.outputs[0]);
+  const BufferId h = buffers_.New(static_cast<uint64_t>(rows) * bank.used * ff * sizeof(float));
+  GateUpPlan plan{.bank = &bank,
+                  .quantised = side.quantised,
+                  .group = Format(bank.gate).activation_group,
+                  .logits = Of(route.outputs[2]),
+                  .ids = Of(node.inputs[1]),
+                  .weights = Of(node.inputs[2]),
+                  .h = h,
+                  .rows = rows,
+                  .domain = domain,
+                  .renormalise = route.attrs.Bool("renormalise", true),
+                  .scale = static_cast<float>(route.attrs.F64("scale", 1.0)),
+                  .counts = PicksOf(index)};
+  if (side.quantised < 0) plan.x_f32 = side.f32 >= 0 ? side.f32 : Of(node.inputs[0]);
+  const BufferId ids = plan.ids;
+  const BufferId weights = plan.weights;
+  if (plan.group == Format(bank.up).activation_group) {
+    EmitGateUp(plan, cuda::GateUpPart::kBoth);
+  } else {
+    const auto encode = [&] {
+      if (plan.group != 0) plan.quantised = Encoded(plan.x_f32, width, plan.group, domain, rows, 1);
+    };
+    encode();
+    EmitGateUp(plan, cuda::GateUpPart::kGate);
+    plan.group = Format(bank.up).activation_group;
+    plan.counts = nullptr;
+    encode();
+    EmitGateUp(plan, cuda::GateUpPart::kUp);
+  }
   Emit({ids, weights, h, residual, out}, [=](const CardBinder& b) {
     cuda::ExpertDownRowsArgs args;
     args.rows = rows;
@@ -185,6 +236,7 @@ void CardLowering::PromptExperts(const graph::Node& node) {
   const BufferId offsets = buffers_.New((static_cast<uint64_t>(experts) + 2) * sizeof(int32_t));
   const BufferId places = buffers_.New(2 * picks * sizeof(int32_t));
   const BufferId tiles = buffers_.New(static_cast<uint64_t>(tiles_max) * sizeof(cuda::ExpertTile));
+  const PicksMaker counts = PicksOf(static_cast<size_t>(node.attrs.I64("bank")));
   const auto groups = [=](const CardBinder& b) {
     cuda::PickGroups bound;
     bound.offsets = b.Ints(offsets);
@@ -201,11 +253,13 @@ void CardLowering::PromptExperts(const graph::Node& node) {
     args.experts = experts;
     args.rows = b.Bound(domain, rows);
     args.groups = groups(b);
+    args.counts = counts(b);
     return [args](const cuda::Launch& launch) { return cuda::GroupPicks(launch, args); };
   });
 
-  const size_t in_group = Format(bank.gate).activation_group;
-  const PromptInput input = PromptInputOf(x, width, domain, rows, 1, std::span(&in_group, 1));
+  const std::array<size_t, 2> in_groups = {Format(bank.gate).activation_group,
+                                           Format(bank.up).activation_group};
+  const PromptInput input = PromptInputOf(x, width, domain, rows, 1, in_groups);
   const BufferId h = buffers_.New(picks * ff * sizeof(float));
   std::vector<BufferId> uses = {offsets, places, tiles, h};
   input.AddTo(&uses);
@@ -219,17 +273,26 @@ void CardLowering::PromptExperts(const graph::Node& node) {
     }
     return bound;
   };
-  Emit(uses, [=](const CardBinder& b) {
-    cuda::PromptGateUpArgs args;
-    args.gate = b.Matrix(bank.gate);
-    args.up = b.Matrix(bank.up);
-    args.input = rows_in(b, input, in_group);
-    args.groups = groups(b);
-    args.tiles_max = tiles_max;
-    args.h = b.Floats(h);
-    args.h_stride = ff;
-    return [args](const cuda::Launch& launch) { return cuda::PromptGateUp(launch, args); };
-  });
+  const auto gate_up = [&](cuda::GateUpPart part, size_t group) {
+    Emit(uses, [=](const CardBinder& b) {
+      cuda::PromptGateUpArgs args;
+      args.part = part;
+      args.gate = b.Matrix(bank.gate);
+      args.up = b.Matrix(bank.up);
+      args.input = rows_in(b, input, group);
+      args.groups = groups(b);
+      args.tiles_max = tiles_max;
+      args.h = b.Floats(h);
+      args.h_stride = ff;
+      return [args](const cuda::Launch& launch) { return cuda::PromptGateUp(launch, args); };
+    });
+  };
+  if (Format(bank.gate).ggml_type == Format(bank.up).ggml_type) {
+    gate_up(cuda::GateUpPart::kBoth, in_groups[0]);
+  } else {
+    gate_up(cuda::GateUpPart::kGate, in_groups[0]);
+    gate_up(cuda::GateUpPart::kUp, in_groups[1]);
+  }
 
   const size_t inner_group = Format(bank.down).activation_group;
   const PromptInput inner = PromptInputOf(h, ff, domain, rows, used, std::span(&inner_group, 1));
@@ -246,7 +309,7 @@ void CardLowering::PromptExperts(const graph::Node& node) {
     args.y_stride = width;
     return [args](const cuda::Launch& launch) { return cuda::PromptDown(launch, args); };
   });
-  if (in_group == 0 || inner_group == 0) NoteBand(node.op->name);
+  if (in_groups[0] == 0 || in_groups[1] == 0 || inner_group == 0) NoteBand(node.op->name);
 
   Emit({places, y, weights, residual, out}, [=](const CardBinder& b) {
     cuda::PickSumRowsArgs args;

@@ -112,6 +112,12 @@ class CardLowering {
   void EmitFloatMatrix(graph::ValueId x, const MatrixPlan& matrix);
   void EmitTopLogits(BufferId logits, int64_t vocabulary);
 
+  using PicksMaker = std::function<kernels::cuda::PickCounts(const CardBinder&)>;
+  // Where a bank's picks are counted.
+  PicksMaker PicksOf(size_t bank) const;
+  struct GateUpPlan;
+  // Gate, up and activation of a pass of few rows: one launch, or one for each of the two.
+  void EmitGateUp(const GateUpPlan& plan, kernels::cuda::GateUpPart part);
   void FewRowsExperts(const graph::Node& node, graph::NodeId router);
   void PromptExperts(const graph::Node& node);
   void CheckBank(const plugin::Bank& bank) const;

@@ -37,6 +37,16 @@ std::byte* CardBinder::Bytes(BufferId buffer) const {
   }
 }
 
+uint64_t CardPicks::Words(const plugin::Description& description) {
+  return At(description, description.banks.size()) + description.banks.size();
+}
+
+uint64_t CardPicks::At(const plugin::Description& description, size_t bank) {
+  uint64_t at = 0;
+  for (size_t i = 0; i < bank; ++i) at += description.banks[i].experts;
+  return at;
+}
+
 CardProgram::CardProgram(const CardLoweredGraph& lowered, const CardMemory& memory)
     : rows_(lowered.rows), best_logits_(lowered.best_logits), inputs_(memory.rows) {
   const CardBinder binder(memory, lowered.buffers);

@@ -22,6 +22,7 @@
 #include "kernels-common/cuda/rows.h"
 #include "kernels-common/linear/cuda/rows_linear.h"
 #include "kernels-common/linear/cuda/top_logits.h"
+#include "kernels-common/moe/cuda/picks.h"
 #include "kernels-common/moe/cuda/rows_experts.h"
 #include "runtime/exec/cuda/card_planes.h"
 #include "runtime/exec/cuda/card_weights.h"
@@ -60,6 +61,15 @@ struct CardRows {
   }
 };
 
+// Counts of the experts that rows picked, one array on the card: a word an expert, bank after bank,
+// then a word a bank, to which each pass of more than one row adds how many distinct experts it
+// picked. Launches that see the picks count by the way; the words wrap around.
+struct CardPicks {
+  static uint64_t Words(const plugin::Description& description);
+  // Of the first expert of a bank; of a bank that is not there: of the first word of banks.
+  static uint64_t At(const plugin::Description& description, size_t bank);
+};
+
 // The addresses of a loaded seat. All outlive the programs bound to them.
 struct CardMemory {
   const CardWeights* weights = nullptr;
@@ -69,6 +79,7 @@ struct CardMemory {
   std::byte* constants = nullptr;  // the program's
   std::byte* state = nullptr;      // the program's: zero at first, and from then on its own
   float* logits = nullptr;
+  uint32_t* picks = nullptr;  // CardPicks
   CardRows rows;
   kernels::cuda::Launch launch = {};  // how steps will be enqueued
 };
@@ -102,6 +113,7 @@ class CardBinder {
   const kernels::cuda::CardPlane& Plane(uint32_t plane) const {
     return memory_.planes->View(plane);
   }
+  uint32_t* picks() const { return memory_.picks; }
   std::byte* workspace() const { return memory_.workspace; }
   const std::byte* Constant(uint64_t offset) const { return memory_.constants + offset; }
 

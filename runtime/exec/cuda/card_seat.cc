@@ -145,7 +145,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
       std::make_unique<CardPlanes>(PlanesOf(description_), limits_.slots, limits_.slot_context);
   arena_ = CardBuffer(sizes.arena, "the buffers of a pass");
   logits_ = CardBuffer(sizes.logits, "logits");
-  small_ = CardBuffer(sizes.Small(), "workspace, constants and the rows' words");
+  small_ = CardBuffer(sizes.Small(), "workspace, constants, the rows' words and counts");
   words_in_ = PinnedBuffer(sizes.words, "the rows of a pass");
   words_out_ = PinnedBuffer(sizes.words, "what comes back from a pass");
   if (ChunkBytes() > 0) state_rows_ = PinnedBuffer(ChunkBytes(), "rows that are saved or restored");
@@ -182,6 +182,10 @@ void CardSeat::MakePrograms(std::span<const CardLoweredGraph> lowered, const Siz
 
   std::byte* constants = small_.data() + sizes.workspace;
   std::byte* words = constants + sizes.constants;
+  auto* picks = reinterpret_cast<uint32_t*>(words + sizes.words);
+  card_picks_ = picks;
+  last_picks_.resize(CardPicks::Words(description_));
+  picks_.resize(last_picks_.size());
   ready_.reserve(lowered.size());
   for (const CardLoweredGraph& each : lowered) {
     if (!each.constants.empty()) {
@@ -198,6 +202,7 @@ void CardSeat::MakePrograms(std::span<const CardLoweredGraph> lowered, const Siz
         .constants = constants,
         .state = each.state_bytes == 0 ? nullptr : constants + Aligned(each.constants.size()),
         .logits = reinterpret_cast<float*>(logits_.data()),
+        .picks = picks,
         .rows = {.base = reinterpret_cast<int32_t*>(words),
                  .rows = each.rows,
                  .top_rows = std::min(each.rows, limits_.slots)},
@@ -224,6 +229,7 @@ CardSeat::Sizes CardSeat::SizesOf(std::span<const CardLoweredGraph> lowered) con
   const CardRows largest{.rows = limits_.rows_max,
                          .top_rows = std::min(limits_.rows_max, limits_.slots)};
   sizes.words = Aligned(largest.Bytes());
+  sizes.picks = Aligned(CardPicks::Words(description_) * sizeof(uint32_t));
   return sizes;
 }
 
@@ -367,22 +373,47 @@ void CardSeat::Run(std::span<const PassRow> rows) {
   for (const PassRow& row : rows) planes_->SetLength(row.slot, row.index + 1);
 }
 
+// What one row picks is known; what several do, their launches count on the card.
 void CardSeat::CountPass(size_t rows) {
   ++counters_.passes;
   counters_.dispatches += last_->steps().size();
-  if (rows != 1) {
-    ++counters_.passes_uncounted;
-    return;
-  }
+  counters_.weight_bytes_read += DenseBytes();
+  if (rows != 1) return;
+  for (const plugin::Bank& bank : description_.banks) CountExperts(bank, bank.used, &counters_);
+}
+
+void CardSeat::CountExperts(const plugin::Bank& bank, uint64_t count, SeatCounters* to) const {
   uint64_t bytes = 0;
-  for (const plugin::Bank& bank : description_.banks) {
-    counters_.experts_picked += bank.used;
-    for (const uint32_t part : {bank.gate, bank.up, bank.down}) {
-      bytes += description_.weights[part].bytes / bank.experts * bank.used;
-    }
+  for (const uint32_t part : {bank.gate, bank.up, bank.down}) {
+    bytes += description_.weights[part].bytes / bank.experts * count;
   }
-  counters_.expert_bytes += bytes;
-  counters_.weight_bytes_read += bytes + DenseBytes();
+  to->experts_picked += count;
+  to->expert_bytes += bytes;
+  to->weight_bytes_read += bytes;
+}
+
+void CardSeat::FetchPicks() const {
+  Enter();
+  std::vector<uint32_t> now(last_picks_.size());
+  Fetch(now.data(), reinterpret_cast<const std::byte*>(card_picks_), now.size() * sizeof(uint32_t),
+        "fetching counts of picks");
+  for (size_t i = 0; i < now.size(); ++i) picks_[i] += now[i] - last_picks_[i];
+  last_picks_ = std::move(now);
+}
+
+SeatCounters CardSeat::counters() const {
+  SeatCounters counters = counters_;
+  FetchPicks();
+  const uint64_t of_banks = CardPicks::At(description_, description_.banks.size());
+  for (size_t i = 0; i < description_.banks.size(); ++i) {
+    CountExperts(description_.banks[i], picks_[of_banks + i], &counters);
+  }
+  return counters;
+}
+
+std::span<const uint64_t> CardSeat::ExpertPicks() const {
+  FetchPicks();
+  return std::span(picks_).first(CardPicks::At(description_, description_.banks.size()));
 }
 
 // The launches one by one, each between two events.

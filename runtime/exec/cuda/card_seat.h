@@ -41,7 +41,11 @@ class CardSeat : public Seat {
 
   int32_t Length(int32_t slot) const override { return planes_->Length(slot); }
   Observation Observe(std::string_view name) const override;
-  SeatCounters counters() const override { return counters_; }
+  // Asks the card for what passes of several rows picked: between passes.
+  SeatCounters counters() const override;
+  // Rows that picked each expert since loading, bank after bank. Asks the card, between passes, and
+  // once in 2^32 picks of an expert at least.
+  std::span<const uint64_t> ExpertPicks() const;
   std::function<double()> MemoryReadMeter() override;
   Residency ReadResidency() const override;
   std::string PlanLine() const override { return plan_.Line() + "; " + host_plan_.Line(); }
@@ -64,7 +68,8 @@ class CardSeat : public Seat {
     uint64_t workspace = 0;
     uint64_t constants = 0;
     uint64_t words = 0;
-    uint64_t Small() const { return workspace + constants + words; }
+    uint64_t picks = 0;
+    uint64_t Small() const { return workspace + constants + words + picks; }
   };
 
   cudaStream_t stream() const { return stream_->get(); }
@@ -93,6 +98,8 @@ class CardSeat : public Seat {
   CardRows Returned(const CardProgram& program) const;
   void Fetch(void* to, const std::byte* from, uint64_t bytes, const std::string& what) const;
   void CountPass(size_t rows);
+  void CountExperts(const plugin::Bank& bank, uint64_t count, SeatCounters* to) const;
+  void FetchPicks() const;
 
   CardInfo card_;
   std::string name_;
@@ -104,7 +111,8 @@ class CardSeat : public Seat {
   std::unique_ptr<CardPlanes> planes_;
   CardBuffer arena_;
   CardBuffer logits_;
-  CardBuffer small_;  // workspace, constants, the rows' words
+  CardBuffer small_;                      // workspace, constants, the rows' words, counts of picks
+  const uint32_t* card_picks_ = nullptr;  // CardPicks, there
   PinnedBuffer words_in_;
   PinnedBuffer words_out_;
   PinnedBuffer state_rows_;   // a chunk of rows on its way to or from a slot
@@ -118,6 +126,8 @@ class CardSeat : public Seat {
   mutable std::vector<bool> fetched_;
   mutable std::vector<std::vector<std::byte>> observed_;
   mutable std::vector<BestLogit> best_;
+  mutable std::vector<uint32_t> last_picks_;  // as last fetched
+  mutable std::vector<uint64_t> picks_;       // CardPicks, without wrapping
 };
 
 }  // namespace bloomery::exec

@@ -10,6 +10,7 @@
 #include "kernels-common/cpu/isa.h"
 #include "kernels-common/exact_math/exact_math.h"
 #include "kernels-common/linear/cpu/linear.h"
+#include "kernels-common/linear/reference.h"
 #include "kernels-common/moe/cpu/moe.h"
 #include "kernels-common/moe/reference.h"
 #include "kernels-common/quant/reference.h"
@@ -345,6 +346,109 @@ TEST(CardPromptExperts, SkewedLoadsAndExpertsWithoutRows) {
     same[i] = i % 2 == 0 ? 7 : 2;
   }
   ExpectExperts(q4, q6, 256, 256, 8, 2, 300, 300, same);
+}
+
+// y = W x of one quantised row.
+std::vector<float> ReferenceRow(const FormatTraits& format, const std::byte* rows, std::size_t n,
+                                std::size_t k, const float* x) {
+  const std::size_t group = format.activation_group;
+  testing::AlignedBytes codes(QuantisedRowBytes(k, group));
+  std::vector<float> y(n);
+  LinearArgs args;
+  args.weight = {&format, rows, RowBytes(format, k), k};
+  args.quantised = MakeQuantisedRows(codes.data(), k, group);
+  reference::QuantiseRow(x, args.quantised, 0);
+  args.rows = 1;
+  args.y = y.data();
+  args.y_stride = n;
+  reference::Linear(args, 0, n);
+  return y;
+}
+
+TEST(CardPromptExperts, GateAndUpOfDifferentFormatsAreTwoLaunchesAndPicksAreCounted) {
+  constexpr std::size_t kExperts = 6;
+  constexpr std::size_t kTopK = 2;
+  constexpr std::size_t kRows = 75;
+  constexpr std::size_t kLive = 70;
+  constexpr std::size_t kWidth = 512;
+  constexpr std::size_t kFf = 112;
+  const auto count = [](std::size_t value) { return static_cast<std::int32_t>(value); };
+  const int pairs[][2] = {{12, 13}, {14, 12}, {12, 8}, {39, 14}};
+  for (const auto& [gate_type, up_type] : pairs) {
+    const FormatTraits& gate_format = *FindFormat(gate_type);
+    const FormatTraits& up_format = *FindFormat(up_type);
+    SCOPED_TRACE(std::string(gate_format.name) + " and " + up_format.name);
+    Random random(gate_type + up_type);
+    const auto gate = testing::RandomWeights(gate_format, kWidth, kFf * kExperts, random);
+    const auto up = testing::RandomWeights(up_format, kWidth, kFf * kExperts, random);
+    const std::vector<float> x = random.Values(kRows * kWidth, 2.0F);
+    const std::vector<std::int32_t> ids = SkewedIds(kRows, kTopK, kExperts);
+    const CardBank gates(gate_format, gate, kFf, kWidth, kExperts);
+    const CardBank ups(up_format, up, kFf, kWidth, kExperts);
+    const auto quantised = [&](const FormatTraits& format) {
+      testing::AlignedBytes bytes(QuantisedRowBytes(kWidth, format.activation_group) * kRows);
+      cpu::QuantiseRows(Isa::kScalar, x.data(), kWidth,
+                        MakeQuantisedRows(bytes.data(), kWidth, format.activation_group), 0, kRows);
+      return OnCard(bytes);
+    };
+    const DeviceArray<std::byte> gate_x = quantised(gate_format);
+    const DeviceArray<std::byte> up_x = quantised(up_format);
+    const DeviceArray<std::int32_t> device_ids(ids);
+    const DeviceArray<std::int32_t> live(std::vector<std::int32_t>{count(kLive)});
+    const DeviceArray<std::int32_t> words(kExperts + 2 + 2 * kRows * kTopK);
+    const std::int32_t tiles_max = cuda::PickTilesMax(count(kRows), count(kTopK), count(kExperts));
+    const DeviceArray<cuda::ExpertTile> tiles(static_cast<std::size_t>(tiles_max));
+    const DeviceArray<std::uint32_t> counts(std::vector<std::uint32_t>(kExperts + 1, 7U));
+    const DeviceArray<float> h(kRows * kTopK * kFf, 0xFF);
+    cuda::GroupPicksArgs group;
+    group.ids = device_ids.data();
+    group.top_k = count(kTopK);
+    group.experts = count(kExperts);
+    group.rows = {count(kRows), live.data(), 1};
+    group.groups.offsets = words.data();
+    group.groups.tile_count = words.data() + kExperts + 1;
+    group.groups.place_rows = words.data() + kExperts + 2;
+    group.groups.pair_places = group.groups.place_rows + kRows * kTopK;
+    group.groups.tiles = tiles.data();
+    group.counts = {.experts = counts.data(), .distinct = counts.data() + kExperts};
+    cuda::PromptGateUpArgs args;
+    args.part = cuda::GateUpPart::kGate;
+    args.gate = gates.weight();
+    args.up = ups.weight();
+    args.input.quantised = MakeQuantisedRows(gate_x.data(), kWidth, gate_format.activation_group);
+    args.groups = group.groups;
+    args.tiles_max = tiles_max;
+    args.h = h.data();
+    args.h_stride = kFf;
+    Check(cuda::PreparePromptExperts());
+    Check(cuda::PreparePromptLinear());
+    const cuda::Launch launch = TestLaunch();
+    Check(cuda::GroupPicks(launch, group));
+    Check(cuda::PromptGateUp(launch, args));
+    args.part = cuda::GateUpPart::kUp;
+    args.input.quantised = MakeQuantisedRows(up_x.data(), kWidth, up_format.activation_group);
+    Finish(cuda::PromptGateUp(launch, args));
+    const std::vector<float> got = h.Read();
+    const std::vector<std::int32_t> all = words.Read();
+    std::vector<std::uint32_t> picked(kExperts, 7U);
+    for (std::size_t pair = 0; pair < kLive * kTopK; ++pair) {
+      const auto expert = static_cast<std::size_t>(ids[pair]);
+      const float* row = x.data() + pair / kTopK * kWidth;
+      ++picked[expert];
+      const std::vector<float> g =
+          ReferenceRow(gate_format, gate.data() + expert * kFf * RowBytes(gate_format, kWidth), kFf,
+                       kWidth, row);
+      std::vector<float> u = ReferenceRow(
+          up_format, up.data() + expert * kFf * RowBytes(up_format, kWidth), kFf, kWidth, row);
+      for (std::size_t i = 0; i < kFf; ++i) u[i] *= ExactSilu(g[i]);
+      const auto place = static_cast<std::size_t>(all[kExperts + 2 + kRows * kTopK + pair]);
+      const std::vector<float> of_place(got.begin() + static_cast<long>(place * kFf),
+                                        got.begin() + static_cast<long>((place + 1) * kFf));
+      ASSERT_TRUE(SameBits(of_place, u)) << "pair " << pair;
+    }
+    picked.push_back(7 + kExperts);
+    EXPECT_EQ(counts.Read(), picked);
+  }
 }
 
 TEST(CardPromptExperts, WidthsThatDoNotDivideByATile) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "kernels-common/exact_math/exact_math.h"
 #include "kernels-common/linear/reference.h"
 #include "kernels-common/moe/reference.h"
 #include "kernels-common/quant/reference.h"
@@ -68,6 +69,7 @@ struct Shape {
   std::size_t ff = 256;
   bool renormalise = true;
   bool residual = true;
+  bool split = false;      // gate and up by a launch each though one could do both
   float magnitude = 2.0F;  // of x
 };
 
@@ -107,6 +109,7 @@ class Pass {
     out_ = residual_;
     RouterArgs router = Router();
     AlignedBytes quantised = Quantise(x_, s_.rows, s_.width, gate_.format.activation_group);
+    counts_.assign(s_.experts, 0);
     std::vector<std::int32_t> places(s_.rows * s_.top_k);
     std::vector<std::int32_t> place_rows(places.size());
     std::vector<float> h(places.size() * s_.ff);
@@ -118,16 +121,23 @@ class Pass {
         places[pair] = static_cast<std::int32_t>(pair);
         place_rows[pair] = static_cast<std::int32_t>(row);
         const auto expert = static_cast<std::size_t>(ids_[pair]);
-        ExpertGateUpArgs args;
-        args.gate = gate_.Expert(expert);
-        args.up = up_.Expert(expert);
-        args.x = x_.data();
-        args.x_stride = s_.width;
-        args.quantised = View(quantised.data(), s_.width, gate_.format.activation_group);
-        args.place_rows = place_rows.data();
-        args.h = h.data();
-        args.h_stride = s_.ff;
-        reference::ExpertGateUp(args, pair, 0, s_.ff);
+        ++counts_[expert];
+        if (gate_.format.activation_group != up_.format.activation_group) {
+          const std::vector<float> g = ReferenceLinear(gate_.Expert(expert), row);
+          const std::vector<float> u = ReferenceLinear(up_.Expert(expert), row);
+          for (std::size_t i = 0; i < s_.ff; ++i) h[pair * s_.ff + i] = ExactSilu(g[i]) * u[i];
+        } else {
+          ExpertGateUpArgs args;
+          args.gate = gate_.Expert(expert);
+          args.up = up_.Expert(expert);
+          args.x = x_.data();
+          args.x_stride = s_.width;
+          args.quantised = View(quantised.data(), s_.width, gate_.format.activation_group);
+          args.place_rows = place_rows.data();
+          args.h = h.data();
+          args.h_stride = s_.ff;
+          reference::ExpertGateUp(args, pair, 0, s_.ff);
+        }
         const std::vector<float> of_pair(h.begin() + static_cast<long>(pair * s_.ff),
                                          h.begin() + static_cast<long>((pair + 1) * s_.ff));
         AlignedBytes codes = Quantise(of_pair, 1, s_.ff, down_.format.activation_group);
@@ -158,8 +168,9 @@ class Pass {
 
   void RunOnCard() {
     testing::Check(cuda::PrepareRowsExperts());
-    AlignedBytes quantised = Quantise(x_, s_.rows, s_.width, gate_.format.activation_group);
-    const DeviceArray<std::byte> codes{std::span<const std::byte>(quantised.span())};
+    const DeviceArray<std::byte> codes = CodesFor(gate_.format);
+    const DeviceArray<std::byte> up_codes = CodesFor(up_.format);
+    const DeviceArray<std::uint32_t> counts(std::vector<std::uint32_t>(s_.experts + 1, 1000U));
     const DeviceArray<float> x(x_);
     const DeviceArray<float> logits(logits_);
     const DeviceArray<std::int32_t> live(
@@ -189,6 +200,15 @@ class Pass {
     a.up = up_.OnCard();
     a.h = h.data();
     a.h_stride = s_.ff;
+    a.counts = {.experts = counts.data(),
+                .distinct = s_.rows == 1 ? nullptr : counts.data() + s_.experts};
+    if (s_.split || gate_.format.activation_group != up_.format.activation_group) {
+      a.part = cuda::GateUpPart::kGate;
+      testing::Check(cuda::ExpertGateUpRows(TestLaunch(), a));
+      a.part = cuda::GateUpPart::kUp;
+      a.quantised = View(up_codes.data(), s_.width, up_.format.activation_group);
+      a.counts = {};
+    }
     testing::Check(cuda::ExpertGateUpRows(TestLaunch(), a));
     cuda::ExpertDownRowsArgs b;
     b.rows = a.rows;
@@ -207,6 +227,7 @@ class Pass {
     b.failed_row = failed.data();
     Finish(cuda::ExpertDownRows(TestLaunch(), b));
     card_ids_ = ids.Read();
+    card_counts_ = counts.Read();
     card_weights_ = weights.Read();
     card_out_ = out.Read();
     failed_row_ = failed.Read()[0];
@@ -225,9 +246,39 @@ class Pass {
     EXPECT_TRUE(SameBits(part(card_out_, first * s_.width, end * s_.width),
                          part(out_, first * s_.width, end * s_.width)));
   }
+  void ExpectSameCounts() const {
+    std::uint32_t distinct = 0;
+    for (std::size_t expert = 0; expert < s_.experts; ++expert) {
+      EXPECT_EQ(card_counts_[expert] - 1000U, counts_[expert]) << expert;
+      distinct += counts_[expert] != 0 ? 1 : 0;
+    }
+    EXPECT_EQ(card_counts_[s_.experts] - 1000U, s_.rows == 1 ? 0 : distinct);
+  }
   std::int32_t failed_row() const { return failed_row_; }
 
  private:
+  std::vector<float> ReferenceLinear(const WeightRows& weight, std::size_t row) const {
+    const std::size_t group = weight.format->activation_group;
+    const std::vector<float> x(x_.begin() + static_cast<long>(row * s_.width),
+                               x_.begin() + static_cast<long>((row + 1) * s_.width));
+    AlignedBytes codes = Quantise(x, 1, s_.width, group);
+    std::vector<float> y(s_.ff);
+    LinearArgs linear;
+    linear.weight = weight;
+    linear.x = x.data();
+    linear.x_stride = s_.width;
+    linear.quantised = View(codes.data(), s_.width, group);
+    linear.rows = 1;
+    linear.y = y.data();
+    linear.y_stride = s_.ff;
+    reference::Linear(linear, 0, s_.ff);
+    return y;
+  }
+  DeviceArray<std::byte> CodesFor(const FormatTraits& format) const {
+    AlignedBytes quantised = Quantise(x_, s_.rows, s_.width, format.activation_group);
+    return DeviceArray<std::byte>{std::span<const std::byte>(quantised.span())};
+  }
+
   RouterArgs Router() {
     RouterArgs router;
     router.renormalise = s_.renormalise;
@@ -253,6 +304,8 @@ class Pass {
   std::vector<float> weights_;
   std::vector<float> out_;
   std::vector<std::int32_t> card_ids_;
+  std::vector<std::uint32_t> counts_;
+  std::vector<std::uint32_t> card_counts_;
   std::vector<float> card_weights_;
   std::vector<float> card_out_;
   std::int32_t failed_row_ = 0;
@@ -266,6 +319,7 @@ void ExpectReferenceBits(const Shape& shape, int gate, int up, int down) {
   pass.RunReference();
   pass.RunOnCard();
   pass.ExpectSame(0, shape.live);
+  pass.ExpectSameCounts();
   EXPECT_EQ(pass.failed_row(), INT_MAX);
 }
 
@@ -298,6 +352,34 @@ TEST(CardRowsExperts, FormatsMayDifferAndShapesBeOdd) {
     shape.renormalise = false;
     shape.residual = false;
     ExpectReferenceBits(shape, 12, 12, 14);
+  }
+}
+
+TEST(CardRowsExperts, GateAndUpOfDifferentActivationGroupsAreTwoLaunches) {
+  for (const std::size_t rows : {1, 3, 8}) {
+    Shape shape;
+    shape.rows = shape.live = rows;
+    shape.experts = 24;
+    shape.top_k = 8;
+    shape.width = 768;
+    ExpectReferenceBits(shape, 12, 8, 14);   // Q4_K, Q8_0
+    ExpectReferenceBits(shape, 39, 13, 12);  // MXFP4, Q5_K
+    ExpectReferenceBits(shape, 1, 12, 12);   // F16, Q4_K
+    ExpectReferenceBits(shape, 14, 30, 12);  // Q6_K, BF16
+    ExpectReferenceBits(shape, 12, 13, 12);  // Q4_K, Q5_K: one launch
+  }
+}
+
+TEST(CardRowsExperts, GateAndUpByALaunchEachHaveTheBitsOfOne) {
+  Shape shape;
+  shape.split = true;
+  shape.top_k = 8;
+  shape.width = 2048;
+  shape.ff = 768;
+  for (const std::size_t rows : {1, 5}) {
+    shape.rows = shape.live = rows;
+    ExpectReferenceBits(shape, 12, 12, 14);
+    ExpectReferenceBits(shape, 30, 1, 12);
   }
 }
 

@@ -6,8 +6,10 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 
 #include "runtime/base/error.h"
+#include "runtime/exec/cuda/card_seat.h"
 #include "tests/oracle/seat_fixture.h"
 #include "tests/support/refusal.h"
 #include "tests/support/safetensors.h"
@@ -260,6 +262,35 @@ TEST(CardSeat, ACopiedSlotGoesOnAsTheOneItWasCopiedFrom) {
   EXPECT_EQ(FirstDifference({next(1)}, {from}), "");
   card.seat->Cut(0, 50);
   EXPECT_EQ(FirstDifference({next(0)}, {from}), "");
+}
+
+TEST(CardSeat, PicksOfPassesOfAnySizeAreCounted) {
+  std::vector<int32_t> ids = Ids("long");
+  ids.resize(200);
+  for (const File& file : kFiles) {
+    SCOPED_TRACE(file.name);
+    const LoadedSeat cpu = LoadThroughPlugin(file.path(), Options("cpu"));
+    const LoadedSeat card = LoadThroughPlugin(file.path(), Options("CUDA0"));
+    for (const int32_t batch : {1, 3, 8}) {  // the same bits, so the same picks
+      cpu.seat->Cut(0, 0);
+      card.seat->Cut(0, 0);
+      RunAll(*cpu.seat, ids, batch);
+      RunAll(*card.seat, ids, batch);
+      EXPECT_EQ(card.seat->counters().experts_picked, cpu.seat->counters().experts_picked) << batch;
+      EXPECT_EQ(card.seat->counters().expert_bytes, cpu.seat->counters().expert_bytes) << batch;
+    }
+    const uint64_t before = card.seat->counters().experts_picked;
+    card.seat->Cut(0, 0);
+    RunAll(*card.seat, ids, 200);
+    const auto& on_card = dynamic_cast<const exec::CardSeat&>(*card.seat);
+    const std::span<const uint64_t> picks = on_card.ExpertPicks();
+    EXPECT_GT(card.seat->counters().experts_picked, before);
+    EXPECT_LE(card.seat->counters().experts_picked, before + picks.size());
+    // Every row of every pass picked as many of each bank as it must.
+    uint64_t each = 0;
+    for (const plugin::Bank& bank : card.instance->description().banks) each += bank.used;
+    EXPECT_EQ(std::accumulate(picks.begin(), picks.end(), uint64_t{0}), 4 * ids.size() * each);
+  }
 }
 
 TEST(CardSeat, ABudgetBelowThePlanIsRefusedNamingItsTerms) {

@@ -187,12 +187,26 @@ TEST(CardLower, PromptsNameWhatIsABandAndFewRowsNothing) {
                                                      "linear/1 on the card, prompts (band)"));
 }
 
-TEST(CardLower, GateAndUpOfDifferentFormatsAreRefusedNamingBoth) {
-  Layer layer(TensorType::kQ4_K, TensorType::kQ4_K, TensorType::kQ5_K);
-  const test::Refusal refusal = test::RefusalOf([&] { layer.Lower(1); });
-  EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
-  EXPECT_THAT(refusal.message, HasSubstr("Q4_K"));
-  EXPECT_THAT(refusal.message, HasSubstr("Q5_K"));
+TEST(CardLower, GateAndUpOfDifferentFormatsAreOneLaunchForFewRowsAndTwoForPrompts) {
+  Layer mixed(TensorType::kQ4_K, TensorType::kQ4_K, TensorType::kQ5_K);
+  EXPECT_EQ(mixed.Launches(1), Layer().Launches(1));
+  EXPECT_EQ(mixed.Launches(16).size(), Layer().Launches(16).size() + 1);
+}
+
+TEST(CardLower, GateAndUpOfDifferentActivationGroupsHaveRowsOfBothKinds) {
+  Layer mixed(TensorType::kQ4_K, TensorType::kQ4_K, TensorType::kQ8_0);
+  // Gate and up apart, each behind a launch that quantises its rows.
+  EXPECT_THAT(mixed.Launches(8), ElementsAre("embed", "linear", "attention", "linear", "router",
+                                             "routed_experts", "routed_experts", "routed_experts",
+                                             "routed_experts", "routed_experts", "head"));
+  // The norm in front makes rows of both kinds; up has a launch of its own.
+  EXPECT_EQ(mixed.Launches(16).size(), Layer().Launches(16).size() + 1);
+  // Exact for few rows, with float weights, too.
+  Layer floats(TensorType::kQ4_K, TensorType::kF16, TensorType::kQ4_K);
+  EXPECT_EQ(floats.Launches(1).size(), Layer().Launches(1).size() + 2);
+  EXPECT_THAT(floats.Lower(1).inexact, testing::IsEmpty());
+  EXPECT_THAT(floats.Lower(16).inexact,
+              testing::Contains("routed_experts/1 on the card, prompts (band)"));
 }
 
 TEST(CardLower, AMissingExportIsRefusedByName) {

@@ -42,24 +42,6 @@ struct Clocked {
   }
 };
 
-TEST(Bench, PassesThatAreNotCountedLeaveNoBoundAndNoSums) {
-  engine::FakeRunner runner{kLimits};
-  double now = 0;
-  runner.before_run = [&](std::span<const exec::PassRow>) { now += 0.25; };
-  const auto count = [&] {
-    const uint64_t passes = runner.passes.size();
-    return BenchCount{.passes = passes, .uncounted = passes};
-  };
-  const BenchResult result = RunBench(runner, {.tokens = 2}, 1,
-                                      {.seconds = [&] { return now; },
-                                       .count = count,
-                                       .read_rate = [] { return 400.0; },
-                                       .dense_bytes = 20});
-  EXPECT_EQ(result.bound, 0);
-  EXPECT_EQ(result.pass_experts, 0);
-  EXPECT_EQ(result.mean, 4);
-}
-
 TEST(Bench, PromptRunsInPassesOfTheUbatchAndAsksForItsLastLogits) {
   Clocked clocked;
   const BenchResult result = clocked.Run({.prompt = 40, .depth = 20}, 2);
