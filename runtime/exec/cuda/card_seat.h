@@ -43,7 +43,8 @@ class CardSeat : public Seat {
   Observation Observe(std::string_view name) const override;
   // Asks the card for what passes of several rows picked: between passes.
   SeatCounters counters() const override;
-  // Rows that picked each expert since loading, bank after bank. Asks the card, between passes, and
+  // Rows that picked each expert since loading, bank after bank; without those of passes of one row
+  // whose layers are one launch, which does not count. Asks the card, between passes, and
   // once in 2^32 picks of an expert at least.
   std::span<const uint64_t> ExpertPicks() const;
   std::function<double()> MemoryReadMeter() override;
