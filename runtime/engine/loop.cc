@@ -127,7 +127,7 @@ bool Engine::Loop::Round() {
 
 void Engine::Loop::TakeIncoming() {
   // What waits for the folder goes on when the worker says so.
-  const bool busy = (!waiting_.empty() && !reuse_->reading()) ||
+  const bool busy = (!waiting_.empty() && !reuse_->reading()) || !actions_.empty() ||
                     std::ranges::any_of(slots_, [](const Slot& slot) { return !slot.idle(); });
   std::unique_lock lock(mutex_);
   work_.wait(lock, [&] {
