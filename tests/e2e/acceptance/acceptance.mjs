@@ -470,7 +470,10 @@ add(43, 'tool_choice none gives no calls, and a bogus one is refused', async ({ 
 });
 
 add(46, 'a reasoning budget ends the thinking', async ({ post }) => {
-  const body = { messages: user('Write JSON for a person. Name Vera, age 36, likes river.'), max_tokens: 64, ...greedy };
+  // Its first word is given, so that the model does think.
+  const messages = [...user('Write JSON for a person. Name Vera, age 36, likes river.'),
+                    { role: 'assistant', content: '', reasoning_content: 'I' }];
+  const body = { messages, max_tokens: 64, ...greedy };
   const answer = async (fields) => (await post('/v1/chat/completions', { ...body, ...fields })).json.choices[0].message;
   const free = await answer({});
   check(free.reasoning_content, 'the model thinks when it may');

@@ -44,8 +44,9 @@ async function ask(url, question) {
   return out.trim().split('\n').map((line) => JSON.parse(line));
 }
 
+// The agent asks with a temperature of its own: one candidate makes that greedy.
 const server = await startServer(process.argv[2], [
-  '--api-key', key, '-a', 'seed', '-np', '2', '-c', '8192', '--temp', '0', '--chat-template-file', join(here, 'seedling.jinja')]);
+  '--api-key', key, '-a', 'seed', '-np', '2', '-c', '8192', '--top-k', '1', '--chat-template-file', join(here, 'seedling.jinja')]);
 try {
   const messages = await ask(server.url, 'What is the weather in Paris?');
   const blocks = messages.filter((message) => message.message?.content instanceof Array)
