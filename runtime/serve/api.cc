@@ -28,6 +28,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/props", HandleProps, "", false, true},
     {"POST", "/props", HandleSetProps, ""},
     {"GET", "/slots", HandleSlots, "", false, true},
+    {"GET", "/metrics", HandleMetrics, "", false, true},
     {"GET", "/residency", HandleResidency, "", false, true},
     {"POST", "/tokenize", HandleTokenize, ""},
     {"POST", "/detokenize", HandleDetokenize, ""},
@@ -42,7 +43,6 @@ constexpr Route kRoutes[] = {
 
     {"POST", "/v1/chat/completions/control", HandleChatControl, ""},
     {"POST", "/chat/completions/control", HandleChatControl, ""},
-    {"GET", "/metrics", nullptr, "metrics"},
     {"POST", "/v1/responses", HandleResponses, ""},
     {"POST", "/responses", HandleResponses, ""},
     {"POST", "/v1/responses/input_tokens", HandleResponsesInputTokens, ""},
@@ -192,7 +192,7 @@ void Api::Handle(const std::shared_ptr<HttpExchange>& exchange) const {
   if (!route->quiet) LOG(INFO) << request.method << ' ' << Printable(path);
   try {
     const Seat* seat = seat_.load(std::memory_order_acquire);
-    route->handle({settings_, *seat, exchange, *controls_, shut_down_});
+    route->handle({settings_, *seat, exchange, *controls_, shut_down_, *metrics_});
   } catch (const std::exception& error) {
     const ApiError answer = ApiErrorFrom(error);
     LOG(INFO) << request.method << ' ' << Printable(path) << ": " << answer.status << ' '

@@ -46,6 +46,7 @@ class Api {
   std::function<void()> shut_down_;
   // What runs, not what the API is: handling a request is const.
   std::unique_ptr<ReasoningControls> controls_ = std::make_unique<ReasoningControls>();
+  std::unique_ptr<MetricsReadings> metrics_ = std::make_unique<MetricsReadings>();
   std::atomic<const Seat*> seat_{nullptr};
   std::atomic<bool> stopping_{false};
 };

@@ -420,8 +420,8 @@ constexpr Flag kFlags[] = {
      .fallback = "off", .help = "Accept POST /props.",
      .apply = BLOOMERY_SET(s.props_writable = i.on)},
     {.group = "Network", .names = "--metrics", .env = "LLAMA_ARG_ENDPOINT_METRICS",
-     .value = kSwitch, .support = kIgnored,
-     .help = "/metrics is not in this version; it answers 501."},
+     .value = kSwitch, .fallback = "on", .help = "/metrics is always answered.",
+     .apply = BLOOMERY_SET({})},
     {.group = "Network", .names = "--slot-save-path", .env = "BLOOMERY_SLOT_SAVE_PATH",
      .value = kText, .metavar = "DIR", .fallback = "none",
      .help = "The folder, which must exist, where POST /slots/ID?action=save and restore have their "

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "runtime/serve/http.h"
+#include "runtime/serve/metrics.h"
 #include "runtime/serve/reasoning_controls.h"
 #include "runtime/serve/seat.h"
 #include "runtime/serve/settings.h"
@@ -18,6 +19,7 @@ struct RouteContext {
   std::shared_ptr<HttpExchange> exchange;
   ReasoningControls& controls;
   const std::function<void()>& shut_down;  // ends the program in order; null: not by request
+  MetricsReadings& metrics;
 };
 
 // routes_info.cc
@@ -28,6 +30,7 @@ void HandleSetProps(const RouteContext& context);
 void HandleSlots(const RouteContext& context);
 
 // routes_machine.cc
+void HandleMetrics(const RouteContext& context);
 void HandleResidency(const RouteContext& context);
 
 // routes_slots.cc

@@ -180,7 +180,7 @@ void HandleProps(const RouteContext& context) {
        {"media_marker", nullptr},  // a prompt has no place for media
        {"endpoint_slots", settings.slots_route},
        {"endpoint_props", settings.props_writable},
-       {"endpoint_metrics", false},
+       {"endpoint_metrics", true},
        {"ui", settings.page},
        {"ui_settings", Json::Object()},
        {"chat_template", seat.chat_template->source()},

@@ -1,4 +1,4 @@
-// GET /residency: memory by tier and class, and how many rows each expert has had.
+// GET /residency: memory by tier and class, and how many rows each expert has had; GET /metrics.
 #include "runtime/base/error.h"
 #include "runtime/serve/routes.h"
 
@@ -39,6 +39,18 @@ Json BankJson(const exec::BankPicks& bank) {
 }
 
 }  // namespace
+
+void HandleMetrics(const RouteContext& context) {
+  const engine::Engine& engine = *context.seat.engine;
+  const exec::SeatLimits& limits = engine.limits();
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4";
+  response.headers.push_back(
+      {"Process-Start-Time-Unix", std::to_string(context.metrics.started())});
+  response.body =
+      context.metrics.Next(engine.ReadMetrics(), int64_t{limits.slots} * limits.slot_context);
+  context.exchange->Reply(std::move(response));
+}
 
 void HandleResidency(const RouteContext& context) {
   if (!context.seat.residency) {

@@ -53,7 +53,6 @@ TEST_F(RoutesTest, UnknownPathAndWrongMethodAre404) {
 
 TEST_F(RoutesTest, KnownRoutesNotOfferedAre501ByName) {
   Start();
-  EXPECT_THAT(ErrorOf(Get("/metrics"), 501, "not_supported_error"), HasSubstr("metrics"));
   EXPECT_THAT(ErrorOf(Post("/v1/embeddings", "{}"), 501, "not_supported_error"),
               HasSubstr("embeddings"));
   EXPECT_THAT(ErrorOf(Post("/slots/0?action=save", "{}"), 501, "not_supported_error"),
