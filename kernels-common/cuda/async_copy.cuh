@@ -89,6 +89,10 @@ __device__ __forceinline__ void CopyBulk(void* shared, const void* global, std::
       "l"(global), "r"(bytes), "r"(SharedAddress(barrier))
       : "memory");
 }
+// The one arrival of such a phase without a copy: what this thread wrote is there for who waits.
+__device__ __forceinline__ void ArriveAtBarrier(std::uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
+}
 // The same for bytes that are read once: what else lies in L2 stays there before them.
 __device__ __forceinline__ void CopyBulkOnce(void* shared, const void* global, std::uint32_t bytes,
                                              std::uint64_t* barrier) {

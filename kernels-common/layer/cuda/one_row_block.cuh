@@ -81,8 +81,7 @@ class OneRowBlock {
   using W = LayerWords;
   static constexpr int kRouterWarp = S::kInGroups;                  // has no codes to make
   static constexpr int kDownWarp = (S::kTeams - 1) * S::kInGroups;  // asks for down
-  static constexpr int kIdsBarrier = 1 + S::kTeams;  // from the warp that selects to kDownWarp
-  static constexpr int kMergePairs = 4;              // that a thread of a merge waits for at once
+  static constexpr int kMergePairs = 4;  // that a thread of a merge waits for at once
 
   // ---- Places.
 
@@ -467,7 +466,8 @@ class OneRowBlock {
             if (pick == my_pick) AskForGateUp(me, me.lane, id);
           });
       if (me.lane < S::kPicks) Small().ids[me.lane] = routed.my_id;
-      asm volatile("bar.arrive %0, 64;" ::"n"(kIdsBarrier) : "memory");
+      __syncwarp();
+      if (me.lane == 0) ArriveAtBarrier(Barrier(L::kIdsBarrier));
       const float weight = routed.Weight(Pass().renormalise, Pass().weight_scale);
       if (me.lane < S::kPicks) Small().weights[me.lane] = weight;
       if (me.block == 0 && me.lane == 0 && !routed.finite) atomicMin(Pass().failed_row, 0);
@@ -481,7 +481,7 @@ class OneRowBlock {
     WaitFor(L::kGateUpBarrier + me.team);
     // Down is asked for when the last of gate and up are there: h needs those first.
     if (me.warp == kDownWarp) {
-      asm volatile("bar.sync %0, 64;" ::"n"(kIdsBarrier) : "memory");
+      WaitFor(L::kIdsBarrier);
       if (me.lane < S::kPicks) AskForDown(me, me.lane, Small().ids[me.lane]);
     }
     const float scale = Small().scales[me.group];

@@ -141,14 +141,15 @@ struct LayerRoom {
   static constexpr int kPickStride = 16 * LayerShape::kFfGroups + 4;  // floats
   static constexpr int kTurns = kDownPartial + 4 * LayerShape::kPicks * kPickStride;
   static constexpr int kLayers = kTurns + 8 * LayerShape::kHeadDim / 2;
-  // One for each copy of a layer, so that its phase is the layer's.
+  // One for each copy of a layer, and for the ids of its picks, so that its phase is the layer's.
   enum Barrier {
     kProjectBarrier,
     kOutputBarrier = kProjectBarrier + LayerShape::kTeams,
     kRouterBarrier,
     kGateUpBarrier,
     kDownBarrier = kGateUpBarrier + LayerShape::kTeams,
-    kBarrierCount = kDownBarrier + LayerShape::kPicks
+    kIdsBarrier = kDownBarrier + LayerShape::kPicks,
+    kBarrierCount
   };
   static constexpr int kBarriers = kLayers + static_cast<int>(sizeof(LayersParams::layers));
   static constexpr int kSmall = kBarriers + 8 * kBarrierCount;
