@@ -84,6 +84,7 @@ std::vector<DiskTier::Found> DiskTier::Scan() const {
       block.first = file.first();
     } catch (const ForeignStateError&) {
       // Another model's: it may be served here again, and goes first where room is needed.
+      block.tokens.clear();
     } catch (const Error& damaged) {
       LOG(WARNING) << "prompt cache: removed " << damaged.what();
       Remove(each.name);

@@ -198,7 +198,7 @@ inline GenerateRequest Greedy(Tokens prompt, int32_t n_predict) {
 // A seat for tests; members in the order in which they must live.
 struct Rig {
   explicit Rig(exec::SeatLimits limits = {}, EngineOptions options = {})
-      : tokenizer(TestTokenizer()), runner(Defaults(limits)), options_(options) {
+      : tokenizer(TestTokenizer()), runner(Defaults(limits)), options_(std::move(options)) {
     options_.clock = &clock;
   }
 

@@ -1,13 +1,13 @@
 // Writers that are killed at random moments. BLOOMERY_KILLS says how often; 1,000 by hand, fewer in
 // CI. What is checked after each: every file that is there is whole, and holds what its name says.
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <random>
 
