@@ -26,6 +26,8 @@ int CheckPluginCommand(const std::vector<std::string>& arguments) {
 
 constexpr Command kCommands[] = {
     {"chat", "talk to a model in the terminal", ChatCommand},
+    {"pull", "get a model from a hub into the cache", PullCommand},
+    {"models", "list the models of the cache, or remove one", ModelsCommand},
     {"bench", "measure the speed of prompts and single tokens", BenchCommand},
     {"fixture", "write a model of real shapes and random weights", FixtureCommand},
     {"perplexity", "score ids or a text, and compare with saved predictions", PerplexityCommand},

@@ -11,6 +11,8 @@ int ChatCommand(const std::vector<std::string>& arguments);
 int BenchCommand(const std::vector<std::string>& arguments);
 int FixtureCommand(const std::vector<std::string>& arguments);
 int PerplexityCommand(const std::vector<std::string>& arguments);
+int PullCommand(const std::vector<std::string>& arguments);
+int ModelsCommand(const std::vector<std::string>& arguments);
 int QuantizeCommand(const std::vector<std::string>& arguments);
 
 }  // namespace bloomery::apps

@@ -13,7 +13,6 @@
 #include "runtime/base/limits.h"
 #include "runtime/base/utf8.h"
 #include "runtime/serve/grammar_fields.h"
-#include "runtime/serve/http_server.h"
 
 extern char** environ;  // NOLINT: POSIX declares it nowhere
 
@@ -52,32 +51,15 @@ std::string ReadNamedFile(const FileSystem& files, const std::string& path) {
 
 }  // namespace
 
-ExitCode ExitCodeOf(const std::exception& error) {
-  if (dynamic_cast<const serve::BindError*>(&error) != nullptr) return kExitBind;
-  const auto* known = dynamic_cast<const Error*>(&error);
-  if (known == nullptr) return kExitFail;
-  switch (known->kind()) {
-    case ErrorKind::kUsage:
-      return kExitUsage;
-    case ErrorKind::kBadModel:
-    case ErrorKind::kUnsupported:
-      return kExitBadModel;
-    case ErrorKind::kNoInput:
-      return kExitNoInput;
-    case ErrorKind::kDevice:
-      return kExitDevice;
-    case ErrorKind::kNoMemory:
-      return kExitPlan;
-    default:
-      return kExitFail;
-  }
-}
-
 int RunProgram(const char* program, const std::function<int()>& body) {
   try {
     return body();
   } catch (const std::exception& error) {
     std::cerr << program << ": " << error.what() << std::endl;
+    const auto* known = dynamic_cast<const Error*>(&error);
+    if (known != nullptr && !known->next().empty()) {
+      std::cerr << program << ": next: " << known->next() << std::endl;
+    }
     return ExitCodeOf(error);
   }
 }

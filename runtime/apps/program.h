@@ -8,27 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "runtime/apps/exit_codes.h"
 #include "runtime/base/file.h"
 #include "runtime/serve/flags.h"
 
 namespace bloomery::apps {
 
-// docs/serving.md lists them.
-enum ExitCode : int {
-  kExitOk = 0,
-  kExitFail = 1,
-  kExitUsage = 64,
-  kExitBadModel = 65,
-  kExitNoInput = 66,
-  kExitDevice = 69,
-  kExitEngine = 70,
-  kExitBind = 71,
-  kExitPlan = 78,
-};
-
-ExitCode ExitCodeOf(const std::exception& error);
-
-// Runs a program's body; prints a failure as "<program>: <message>" to stderr and gives its code.
+// Runs a program's body; prints a failure as "<program>: <message>" to stderr, on a line of its own
+// the command to run next where the error knows one, and gives its code.
 int RunProgram(const char* program, const std::function<int()>& body);
 
 // The running executable's path, links resolved.

@@ -168,7 +168,8 @@ std::function<void(uint64_t, uint64_t)> UnlessFailed(std::shared_future<TextPart
 }
 
 ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string& path,
-                         const std::string& executable, const std::string& plugin_path_variable)
+                         const std::string& executable, const std::string& plugin_path_variable,
+                         const LoadWatch& watch)
     : model_(std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), path))) {
   const plugin::Discovery discovery =
       plugin::Discover(plugin::SearchList(settings.plugin_dirs, plugin_path_variable, executable));
@@ -193,8 +194,16 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   text_extension_ = std::make_unique<TextExtension>(parts);
   instance_->SetTextExtension(&text_extension_->table());
   LoadProgress progress(std::cerr, isatty(STDERR_FILENO) != 0);
-  options.progress =
-      UnlessFailed(parts, [&](uint64_t done, uint64_t total) { progress.Show(done, total); });
+  options.progress = UnlessFailed(parts, [&](uint64_t done, uint64_t total) {
+    watch.progress ? watch.progress(done, total) : progress.Show(done, total);
+  });
+  seat_.chat = DescribeChat(chat);
+  seat_.model = DescribeModel(selection.plugin);
+  if (watch.planned) {
+    options.planned = [&](std::span<const memory::MemoryPlan> plans) {
+      watch.planned({seat_.model, options, plans, seat_.chat, [&] { return parts.get(); }});
+    };
+  }
   try {
     runner_ = exec::LoadSeat(*model_, *instance_, options);
   } catch (...) {
@@ -219,14 +228,12 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   }
   engine_ = std::make_unique<engine::Engine>(*runner_, *tokenizer_, engine_options);
 
-  seat_.model = DescribeModel(selection.plugin);
   seat_.engine = engine_.get();
   seat_.tokenizer = tokenizer_.get();
   grammars_ = std::make_unique<text::GrammarCompiler>(*tokenizer_);
   seat_.grammars = grammars_.get();
   seat_.calls = &calls_;
   seat_.chat_template = template_.get();
-  seat_.chat = DescribeChat(chat);
   const std::set<std::string>& inexact = runner_->inexact_operators();
   seat_.inexact_operators.assign(inexact.begin(), inexact.end());
   seat_.residency = [this] { return runner_->ReadResidency(); };

@@ -7,11 +7,13 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/apps/text_extension.h"
 #include "runtime/exec/seat.h"
+#include "runtime/memory/plan.h"
 #include "runtime/model/inventory.h"
 #include "runtime/plugin/chat_surface.h"
 #include "runtime/plugin/instance.h"
@@ -35,12 +37,28 @@ void ApplyChatSurface(const plugin::ChatSurface& chat, text::VocabularyData& voc
 std::function<void(uint64_t, uint64_t)> UnlessFailed(std::shared_future<TextParts> parts,
                                                      std::function<void(uint64_t, uint64_t)> show);
 
+// What is known of a model before its weights are read.
+struct PlannedModel {
+  const serve::ModelInfo& info;
+  const exec::SeatOptions& options;
+  std::span<const memory::MemoryPlan> plans;  // of one device, and of the host beside a card
+  const serve::ChatInfo& chat;
+  std::function<TextParts()> text;  // waits for tokenizer and template; throws their failure
+};
+
+// For whoever follows a load; each may be null. What `planned` throws ends the load.
+struct LoadWatch {
+  std::function<void(const PlannedModel&)> planned = {};
+  std::function<void(uint64_t done, uint64_t total)> progress = {};  // null: on stderr
+};
+
 class ServedModel {
  public:
   // Error of the step that refuses: kNoInput, kBadModel, kUsage, kNoMemory with the plan's terms.
   // `executable` is where plugins are looked for beside --plugin-dir and $BLOOMERY_PLUGIN_PATH.
   ServedModel(const serve::ServeSettings& settings, const std::string& path,
-              const std::string& executable, const std::string& plugin_path_variable);
+              const std::string& executable, const std::string& plugin_path_variable,
+              const LoadWatch& watch = {});
   ~ServedModel();
   ServedModel(const ServedModel&) = delete;
   ServedModel& operator=(const ServedModel&) = delete;

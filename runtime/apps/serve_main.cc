@@ -1,6 +1,7 @@
 // bloomery-serve: flags, listen, load, serve, stop.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -9,9 +10,14 @@
 #include <iostream>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
+#include "runtime/apps/agent_json.h"
+#include "runtime/apps/dry_run.h"
+#include "runtime/apps/hub_models.h"
 #include "runtime/apps/program.h"
+#include "runtime/apps/recommend.h"
 #include "runtime/apps/seat_loading.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/log.h"
@@ -79,35 +85,54 @@ void CheckSlotFolder(const std::string& folder) {
   OutputFile::RemovePartialFiles(folder);  // of servers that were killed
 }
 
-int Serve(serve::ServeSettings settings, const std::vector<std::string>& warnings) {
-  for (const std::string& warning : warnings) LOG(WARNING) << warning;
-  if (settings.list_devices) {
-    for (const std::string& line : exec::CardLines()) std::cout << line << '\n';
-    return kExitOk;
+// Progress and plans of a load as event lines; the last plans are kept for a refusal.
+class LoadEvents {
+ public:
+  LoadEvents(EventLines& lines, std::vector<memory::MemoryPlan>& plans)
+      : lines_(lines), plans_(plans) {}
+
+  LoadWatch Watch() {
+    LoadWatch watch;
+    watch.planned = [this](const PlannedModel& planned) {
+      plans_.assign(planned.plans.begin(), planned.plans.end());
+      serve::Json plans = serve::Json::Array();
+      for (const memory::MemoryPlan& plan : plans_) plans.Append(PlanJson(plan));
+      lines_.Write("plan", {{"plans", std::move(plans)},
+                            {"slots", planned.options.slots},
+                            {"n_ctx", planned.options.slot_context}});
+    };
+    if (lines_.enabled()) {
+      watch.progress = [this](uint64_t done, uint64_t total) { Progress(done, total); };
+    }
+    return watch;
   }
-  const FileSystem& files = RealFileSystem();
-  ReadNamedFiles(settings, files);
-  const std::string executable = ExecutablePath();
-  const bool demo = settings.model_path.empty();
-  const std::string path = demo ? DemoModelPath(executable) : settings.model_path;
-  files.Open(path);  // a wrong path is known before anything listens
-  CheckSlotFolder(settings.slot_save_path);
 
-  StopWatch stop;
-  serve::Server server(settings);
-  // The way of a signal, which the stop watch takes.
-  // A second one would end the process at once, so a second request sends none.
-  server.OnShutdown([asked = std::make_shared<std::atomic<bool>>(false)] {
-    if (!asked->exchange(true)) ::kill(::getpid(), SIGTERM);
-  });
-  const auto environment = Environment();
-  const auto plugin_path = environment.find("BLOOMERY_PLUGIN_PATH");
-  const ServedModel model(settings, path, executable,
-                          plugin_path == environment.end() ? "" : plugin_path->second);
-  stop.Loaded();  // before the first request can be in progress: from here a signal drains
-  serve::CheckGrammarDefault(settings, model.seat());
-  server.SetReady(model.seat());
+ private:
+  void Progress(uint64_t done, uint64_t total) {
+    const auto now = std::chrono::steady_clock::now();
+    if (done < total && now - told_ < std::chrono::seconds(1)) return;
+    told_ = now;
+    lines_.Write("load", {{"phase", "weights"}, {"done", done}, {"total", total}});
+  }
 
+  EventLines& lines_;
+  std::vector<memory::MemoryPlan>& plans_;
+  std::chrono::steady_clock::time_point told_{};
+};
+
+void SayReady(const serve::Server& server, const serve::Seat& seat, bool demo, EventLines& lines) {
+  if (lines.enabled()) {
+    serve::Json urls = serve::Json::Array();
+    for (const std::string& url : server.urls()) urls.Append(url);
+    const exec::SeatLimits& limits = seat.engine->limits();
+    lines.Write("ready", {{"url", server.urls().front()},
+                          {"urls", std::move(urls)},
+                          {"model", seat.model.name},
+                          {"n_ctx", limits.slot_context},
+                          {"slots", limits.slots},
+                          {"pid", int64_t{::getpid()}}});
+    return;
+  }
   if (demo) {
     std::cout << "serving the bundled demo model: 22 million parameters trained on synthetic text, "
                  "to try the server with; give a model of your own with -m FILE\n";
@@ -115,10 +140,39 @@ int Serve(serve::ServeSettings settings, const std::vector<std::string>& warning
   std::string urls;
   for (const std::string& url : server.urls()) urls += " " + url;
   std::cout << "listening on" << urls << std::endl;
+}
+
+// `plans`: the last ones made, for a refusal.
+int Serve(serve::ServeSettings settings, const Installation& installation, EventLines& lines,
+          std::vector<memory::MemoryPlan>& plans) {
+  const FileSystem& files = RealFileSystem();
+  StopWatch stop;
+  if (!settings.hf_repo.empty()) {
+    settings.model_path = GetModel(RequestOf(settings), settings.hf_token, lines).path;
+  }
+  const bool demo = settings.model_path.empty();
+  const std::string path = demo ? DemoModelPath(installation.executable) : settings.model_path;
+  files.Open(path);  // a wrong path is known before anything listens
+  CheckSlotFolder(settings.slot_save_path);
+
+  serve::Server server(settings);
+  // The way of a signal, which the stop watch takes.
+  // A second one would end the process at once, so a second request sends none.
+  server.OnShutdown([asked = std::make_shared<std::atomic<bool>>(false)] {
+    if (!asked->exchange(true)) ::kill(::getpid(), SIGTERM);
+  });
+  LoadEvents events(lines, plans);
+  const ServedModel model(settings, path, installation.executable,
+                          installation.plugin_path_variable, events.Watch());
+  stop.Loaded();  // before the first request can be in progress: from here a signal drains
+  serve::CheckGrammarDefault(settings, model.seat());
+  server.SetReady(model.seat());
+  SayReady(server, model.seat(), demo, lines);
   const engine::Engine& engine = *model.seat().engine;
   while (!stop.StoppedWithin(kHealthPeriod)) {
     if (!engine.failure()) continue;
     LOG(ERROR) << "the engine has failed: " << *engine.failure();
+    lines.Write("error", ErrorFields(Error(ErrorKind::kInternal, *engine.failure()), kExitEngine));
     stop.StoppedWithin(kFailureLingerTime);
     break;
   }
@@ -127,11 +181,39 @@ int Serve(serve::ServeSettings settings, const std::vector<std::string>& warning
   return engine.failure() ? kExitEngine : kExitOk;
 }
 
-int Main(int argc, char** argv) {
-  HoldStopSignals();
-  const serve::ParsedFlags parsed =
-      serve::ParseFlags(SourcesOf({argv + 1, argv + argc}, RealFileSystem()));
-  switch (parsed.action) {
+// What is printed and done, without a model.
+bool RunsNoServer(const serve::ParsedFlags& parsed, const Installation& installation) {
+  const serve::ServeSettings& settings = parsed.settings;
+  if (settings.list_devices) {
+    for (const std::string& line : exec::CardLines()) std::cout << line << '\n';
+    return true;
+  }
+  if (settings.cache_list) {
+    PrintCache(std::cout, settings.json);
+    return true;
+  }
+  if (settings.recommend) {
+    Recommend(settings, installation.executable, installation.plugin_path_variable, std::cout);
+    return true;
+  }
+  return false;
+}
+
+int Start(serve::ParsedFlags parsed, EventLines& lines, std::vector<memory::MemoryPlan>& plans) {
+  const auto environment = Environment();
+  const auto plugin_path = environment.find("BLOOMERY_PLUGIN_PATH");
+  const Installation installation{ExecutablePath(),
+                                  plugin_path == environment.end() ? "" : plugin_path->second};
+  if (RunsNoServer(parsed, installation)) return kExitOk;
+  for (const std::string& warning : parsed.warnings) LOG(WARNING) << warning;
+  ReadNamedFiles(parsed.settings, RealFileSystem());
+  ResolveModelName(parsed.settings, installation.executable, installation.plugin_path_variable);
+  if (parsed.settings.dry_run) return DryRun(parsed, installation, std::cout);
+  return Serve(parsed.settings, installation, lines, plans);
+}
+
+std::optional<int> RunAction(serve::FlagAction action) {
+  switch (action) {
     case serve::FlagAction::kHelp:
       std::cout << serve::FlagsHelp();
       return kExitOk;
@@ -141,11 +223,55 @@ int Main(int argc, char** argv) {
     case serve::FlagAction::kHelpMarkdown:
       std::cout << serve::FlagsMarkdown();
       return kExitOk;
+    case serve::FlagAction::kMan:
+      std::cout << serve::FlagsManual();
+      return kExitOk;
     case serve::FlagAction::kServe:
-      break;
+      return std::nullopt;
+    default:
+      std::cout << serve::FlagsCompletion(action);
+      return kExitOk;
   }
-  InitLogging(argv[0], LevelOf(parsed.settings.log_level));
-  return Serve(parsed.settings, parsed.warnings);
+}
+
+// Whether stdout is for a program, before flags can be trusted: a refused flag is told there, too.
+bool WantsJson(const std::vector<std::string>& arguments) {
+  return std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
+}
+
+int Main(int argc, char** argv) {
+  HoldStopSignals();
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  std::optional<EventLines> lines;
+  lines.emplace(std::cout, WantsJson(arguments));
+  std::vector<memory::MemoryPlan> plans;
+  try {
+    const serve::ParsedFlags parsed = serve::ParseFlags(SourcesOf(arguments, RealFileSystem()));
+    if (const auto code = RunAction(parsed.action)) return *code;
+    const serve::ServeSettings& settings = parsed.settings;
+    const bool serves =
+        !settings.recommend && !settings.dry_run && !settings.list_devices && !settings.cache_list;
+    lines.emplace(std::cout, settings.json && serves);
+    InitLogging(argv[0], LevelOf(settings.log_level));
+    serve::Json shown = serve::Json::Array();
+    for (const std::string& word : serve::WithoutSecrets(arguments)) shown.Append(word);
+    lines->Write("start", {{"version", serve::BuildName()},
+                           {"pid", int64_t{::getpid()}},
+                           {"argv", std::move(shown)}});
+    return Start(parsed, *lines, plans);
+  } catch (const std::exception& error) {
+    const ExitCode code = CodeOf(error, plans);
+    std::cerr << kProgram << ": " << error.what() << '\n'
+              << kProgram << ": next: " << NextCommand(error, code) << std::endl;
+    auto fields = ErrorFields(error, code);
+    if (code == kExitPlan || code == kExitBusy) {
+      serve::Json terms = serve::Json::Array();
+      for (const memory::MemoryPlan& plan : plans) terms.Append(PlanJson(plan));
+      fields.emplace_back("terms", std::move(terms));
+    }
+    lines->Write("error", std::move(fields));
+    return code;
+  }
 }
 
 }  // namespace

@@ -22,6 +22,8 @@ std::string_view ErrorKindName(ErrorKind kind) {
       return "device";
     case ErrorKind::kNoMemory:
       return "no_memory";
+    case ErrorKind::kDownload:
+      return "download";
     case ErrorKind::kCancelled:
       return "cancelled";
     case ErrorKind::kInternal:

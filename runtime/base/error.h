@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace bloomery {
 
@@ -19,6 +20,7 @@ enum class ErrorKind {
   kUnavailable,  // not now (loading, queue full, stopping): HTTP 503
   kDevice,       // a card, its driver, or that there is none: 69, HTTP 500
   kNoMemory,     // memory or a limit exhausted
+  kDownload,     // a hub that cannot be reached, refuses, or sends what it did not announce: 74
   kCancelled,    // the client went away
   kInternal,     // a failure of the engine or of a plugin: HTTP 500
 };
@@ -30,10 +32,15 @@ std::string_view ErrorKindName(ErrorKind kind);
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  // `next`: the command to run now, where one is known that fits better than its kind's.
+  Error(ErrorKind kind, const std::string& message, std::string next)
+      : std::runtime_error(message), kind_(kind), next_(std::move(next)) {}
   ErrorKind kind() const { return kind_; }
+  const std::string& next() const { return next_; }
 
  private:
   ErrorKind kind_;
+  std::string next_;
 };
 
 }  // namespace bloomery

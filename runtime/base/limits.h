@@ -168,6 +168,24 @@ inline constexpr size_t kJsonNodesMax =
     1u << 21;  // values and names: the longest context as ids, twice. A node takes 16 bytes, and
                // some 56 at the peak of parsing, so a document stays below 120 MiB and its texts
 
+// Hub.
+inline constexpr size_t kHubHeadBytesMax = 64u << 10;  // redirects to signed addresses take about 2
+inline constexpr size_t kHubListingBytesMax = 64u
+                                              << 20;  // of one page; a file takes some 300 bytes
+inline constexpr int kHubPagesMax = 100;              // of one listing, 1000 files each
+inline constexpr size_t kHubFilesMax = 100'000;
+inline constexpr size_t kHubErrorBytesMax = 4096;  // of an error's body, for its message
+inline constexpr int kHubRedirectsMax = 5;
+inline constexpr int kHubConnectSecondsMax = 15;  // each address
+inline constexpr int kHubSilenceSecondsMax = 30;  // a connection that brings nothing is given up
+inline constexpr int kHubAttemptsMax = 5;         // in a row without a single byte; then the end
+inline constexpr int kHubRetrySecondsMax = 60;    // what Retry-After may ask for
+inline constexpr int kHubFilesAtOnce = 4;         // of one set: where one connection is the brake
+inline constexpr int kHubProgressSeconds = 5;     // between lines of a log; a terminal sees more
+inline constexpr size_t kHubNameBytesMax = 96;    // of an owner or a name; hubs keep to it
+inline constexpr size_t kHubPathBytesMax = 1024;
+inline constexpr size_t kHubTokenBytesMax = 512;
+
 // Programs.
 inline constexpr uint64_t kNamedFileBytesMax =
     4ull << 20;  // keys, templates and settings are small; what is larger is the wrong file

@@ -50,6 +50,9 @@ struct SeatOptions {
   };
   memory::WeightSource weight_source = memory::WeightSource::kRead;
   std::vector<std::string> observe = {};  // exported values to keep, "layer.3.in"
+  // Called with the plans of a device, before they are checked and before anything is allocated;
+  // what it throws ends the load. "auto" may come to several devices.
+  std::function<void(std::span<const memory::MemoryPlan>)> planned = {};
   // Called while weights load with bytes done and in all.
   std::function<void(uint64_t, uint64_t)> progress = {};
 };

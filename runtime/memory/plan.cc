@@ -31,9 +31,14 @@ std::optional<uint64_t> MemoryPlan::Left() const {
   return limit - std::min(limit, total());
 }
 
+std::string MemoryPlan::limit_source() const {
+  if (budget_ != 0) return "budget";
+  return available_ ? available_->source : "";
+}
+
 bool MemoryPlan::Fits() const {
   if (budget_ == 0 && !available_) return true;
-  return total() <= (budget_ == 0 ? available_->bytes : budget_);
+  return total() <= limit();
 }
 
 void MemoryPlan::Check() const {

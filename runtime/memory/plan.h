@@ -37,6 +37,9 @@ class MemoryPlan {
   // What the total must not pass: the budget, else what is available; 0 where neither is known.
   uint64_t limit() const { return budget_ != 0 ? budget_ : available_ ? available_->bytes : 0; }
   uint64_t total() const;
+  PlanOf of() const { return of_; }
+  // Whose number the limit is: "budget", "MemAvailable", …; empty where there is none.
+  std::string limit_source() const;
 
   // Bytes of the limit that the total leaves (0 where it is above); nullopt where nothing limits
   // it.

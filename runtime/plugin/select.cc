@@ -79,6 +79,12 @@ Selection Select(const model::ModelFile& model, const Discovery& discovery) {
       verdicts.push_back({candidate.binary, e.what()});
     }
   }
+  if (discovery.candidates.empty()) {
+    throw NoPluginError(ErrorKind::kBadModel,
+                        "no plugin claims " + subject +
+                            "; install one, or name its folder with --plugin-dir\n" +
+                            Describe(discovery));
+  }
   if (!shortlisted) {
     throw Error(ErrorKind::kBadModel, "no plugin claims " + subject +
                                           "; install one, or name its folder with --plugin-dir\n" +

@@ -10,11 +10,18 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/error.h"
 #include "runtime/model/inventory.h"
 #include "runtime/plugin/discovery.h"
 #include "runtime/plugin/library.h"
 
 namespace bloomery::plugin {
+
+// There is no plugin at all: a build or an install without any seat.
+class NoPluginError : public Error {
+ public:
+  using Error::Error;
+};
 
 struct Selection {
   LoadedPlugin plugin;
@@ -22,9 +29,9 @@ struct Selection {
   std::vector<Verdict> others;  // shortlisted plugins that were not taken, and why
 };
 
-// Throws Error(kBadModel): no plugin claims the architecture (with every folder and verdict), none
-// of those that do could be loaded or accepts the file (path, reason and search list), or two are
-// tied.
+// Throws NoPluginError where the search found none; Error(kBadModel): no plugin claims the
+// architecture (with every folder and verdict), none of those that do could be loaded or accepts
+// the file (path, reason and search list), or two are tied.
 Selection Select(const model::ModelFile& model, const Discovery& discovery);
 
 // What probe says: the score, or Error(kBadModel) with the plugin's reason. Throws Error(kInternal)

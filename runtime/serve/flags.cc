@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/utf8.h"
@@ -257,6 +258,27 @@ void Apply(const Flag& flag, const std::vector<Given>& given, ParsedFlags& parse
   }
 }
 
+// The first source to name a flag is the one in force.
+void NoteEffective(const GivenByFlag& given, std::string_view source, ParsedFlags& parsed) {
+  for (const auto& [flag, values] : given) {
+    if (flag->support != FlagSupport::kHonoured || flag->apply == nullptr) continue;
+    std::string text;
+    for (const Given& value : values) {
+      if (flag->repeats && !text.empty()) text += " ";
+      text = flag->repeats ? text + value.text : value.text;
+    }
+    parsed.effective.emplace(FlagKey(*flag),
+                             EffectiveValue{flag->secret ? "***" : std::move(text), source});
+  }
+}
+
+void NoteDefaults(ParsedFlags& parsed) {
+  for (const Flag& flag : Flags()) {
+    if (flag.support != FlagSupport::kHonoured || flag.apply == nullptr) continue;
+    parsed.effective.emplace(FlagKey(flag), EffectiveValue{std::string(flag.fallback), "default"});
+  }
+}
+
 // \n \t \r \" \' \\ ; anything else behind a backslash stays as it is.
 std::string Unescape(const std::string& text) {
   std::string out;
@@ -292,6 +314,12 @@ void Finish(ServeSettings& settings) {
   if (settings.escape) {
     for (std::string& text : settings.stop) text = Unescape(text);
     for (std::string& text : settings.sampling.dry_sequence_breakers) text = Unescape(text);
+  }
+  if (!settings.model_path.empty() && !settings.hf_repo.empty()) {
+    Refuse("--hf-repo", "cannot be given together with --model");
+  }
+  if (!settings.hf_file.empty() && settings.hf_repo.empty()) {
+    Refuse("--hf-file", "needs --hf-repo OWNER/NAME");
   }
   if (!settings.chat_template.empty() && !settings.chat_template_file.empty()) {
     Refuse("--chat-template", "cannot be given together with --chat-template-file");
@@ -410,6 +438,24 @@ std::string ConfigPath(const FlagSources& sources) {
   return found == sources.environment.end() ? "" : found->second;
 }
 
+std::vector<std::string> WithoutSecrets(const std::vector<std::string>& arguments) {
+  const SpellingTable table;
+  std::vector<std::string> shown;
+  bool hide = false;
+  for (const std::string& argument : arguments) {
+    if (std::exchange(hide, false)) {
+      shown.emplace_back("***");
+      continue;
+    }
+    const size_t equals = argument.starts_with("--") ? argument.find('=') : std::string::npos;
+    const auto spelling = table.Named(argument.substr(0, equals));
+    const bool secret = spelling && spelling->flag->secret;
+    hide = secret && equals == std::string::npos;
+    shown.push_back(secret && !hide ? argument.substr(0, equals + 1) + "***" : argument);
+  }
+  return shown;
+}
+
 ParsedFlags ParseFlags(const FlagSources& sources) {
   const SpellingTable table;
   const po::options_description description = Describe();
@@ -417,18 +463,31 @@ ParsedFlags ParseFlags(const FlagSources& sources) {
   GivenByFlag given = FromArguments(table, description, sources.arguments);
   for (const auto& [flag, values] : given) {
     const std::string_view key = FlagKey(*flag);
-    if (key == "help") parsed.action = FlagAction::kHelp;
-    if (key == "version") parsed.action = FlagAction::kVersion;
-    if (key == "help-markdown") parsed.action = FlagAction::kHelpMarkdown;
+    static constexpr std::pair<std::string_view, FlagAction> kActions[] = {
+        {"help", FlagAction::kHelp},
+        {"version", FlagAction::kVersion},
+        {"help-markdown", FlagAction::kHelpMarkdown},
+        {"completion-bash", FlagAction::kCompletionBash},
+        {"completion-zsh", FlagAction::kCompletionZsh},
+        {"completion-fish", FlagAction::kCompletionFish},
+        {"man", FlagAction::kMan}};
+    for (const auto& [name, action] : kActions) {
+      if (key == name) parsed.action = action;
+    }
   }
   if (parsed.action != FlagAction::kServe) return parsed;
+  NoteEffective(given, "flag", parsed);
   // A source wins as a whole: values of a lower one are not added to those of a higher one.
-  given.merge(FromEnvironment(table, sources.environment, parsed.warnings));
+  GivenByFlag environment = FromEnvironment(table, sources.environment, parsed.warnings);
+  NoteEffective(environment, "env", parsed);
+  given.merge(environment);
   GivenByFlag settings;
   for (const SettingsFile& file : sources.settings) {
     AddSettings(table, description, file, settings);
   }
+  NoteEffective(settings, "file", parsed);
   given.merge(settings);
+  NoteDefaults(parsed);
   for (const Flag& flag : Flags()) {
     const auto found = given.find(&flag);
     if (found != given.end()) Apply(flag, found->second, parsed);

@@ -47,6 +47,7 @@ struct Flag {
   std::string_view choices{};   // "f32|f16|q8_0"
   int64_t min = INT64_MIN;
   int64_t max = INT64_MAX;
+  bool secret = false;   // its value is never shown
   bool repeats = false;  // may be given several times; otherwise the last one counts
   FlagSupport support = FlagSupport::kHonoured;
   std::string_view help{};  // for a refused or ignored flag: why
@@ -62,7 +63,19 @@ std::string_view FlagKey(const Flag& flag);
 // All spellings but the negative one.
 std::vector<std::string_view> FlagSpellings(const Flag& flag);
 
-enum class FlagAction { kServe, kHelp, kVersion, kHelpMarkdown };
+// The command line without the values of secret flags.
+std::vector<std::string> WithoutSecrets(const std::vector<std::string>& arguments);
+
+enum class FlagAction {
+  kServe,
+  kHelp,
+  kVersion,
+  kHelpMarkdown,
+  kCompletionBash,
+  kCompletionZsh,
+  kCompletionFish,
+  kMan
+};
 
 struct SettingsFile {
   std::string name;  // for messages
@@ -75,10 +88,17 @@ struct FlagSources {
   std::vector<SettingsFile> settings;              // later ones add; a key's last value counts
 };
 
+// A flag's value in force, as it was written; the default as it is shown. Secrets are "***".
+struct EffectiveValue {
+  std::string value;
+  std::string_view source;  // "flag", "env", "file", "default"
+};
+
 struct ParsedFlags {
   FlagAction action = FlagAction::kServe;
   ServeSettings settings;
-  std::vector<std::string> warnings;  // one line each, for the log
+  std::vector<std::string> warnings;                // one line each, for the log
+  std::map<std::string, EffectiveValue> effective;  // by key: what is honoured and can be set
 };
 
 // Error(kUsage) naming the flag, variable or key for everything that is refused.
@@ -90,5 +110,9 @@ std::string ConfigPath(const FlagSources& sources);
 
 std::string FlagsHelp();
 std::string FlagsMarkdown();
+
+// flag_scripts.cc: what --completion-… and --man print.
+std::string FlagsCompletion(FlagAction shell);
+std::string FlagsManual();
 
 }  // namespace bloomery::serve

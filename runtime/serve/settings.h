@@ -20,6 +20,14 @@ enum class Thinking { kAuto, kOn, kOff };
 struct ServeSettings {
   // Model and where it runs.
   std::string model_path;  // empty: the bundled demo model
+  std::string hf_repo;     // "owner/name[:quant]" of a hub
+  std::string hf_file;     // the exact path there
+  std::string hf_token;
+  bool offline = false;     // the cache only
+  bool cache_list = false;  // only list the cache
+  bool recommend = false;   // only say what fits
+  bool dry_run = false;     // only plan
+  bool json = false;        // stdout is for programs
   std::vector<std::string> aliases;
   std::vector<std::string> tags;
   std::vector<std::string> plugin_dirs;

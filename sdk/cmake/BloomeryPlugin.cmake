@@ -1,4 +1,5 @@
 # bloomery_add_plugin(<seat> SOURCES <file>… MANIFEST <file> [FIXTURE <file>] [FOLDER <file>]
+#                     [MODELS <file>]
 #                     [LIBRARIES <target>…] [OUTPUT <folder>] [NO_INSTALL])
 #
 # Adds the target plugin_<seat>: a shared object that exports `bloomery_plugin` alone and needs only the
@@ -6,9 +7,10 @@
 # beside it, and installs to plugins/<seat>/; the folder is ${CMAKE_BINARY_DIR}/plugins by default. The manifest passes through
 # configure_file, so it may name CMake variables as @NAME@. LIBRARIES are linked in and must be static.
 # FIXTURE, a recipe for `bloomery fixture`, goes beside the manifest as <seat>.fixture.json in the same way,
-# FOLDER, a map by which `bloomery quantize` reads safetensors folders, as <seat>.folder.json.
+# FOLDER, a map by which `bloomery quantize` reads safetensors folders, as <seat>.folder.json, MODELS, the
+# models of a hub that `bloomery-serve --recommend` names, as <seat>.models.json.
 function(bloomery_add_plugin seat)
-  cmake_parse_arguments(A "NO_INSTALL" "MANIFEST;FIXTURE;FOLDER;OUTPUT" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(A "NO_INSTALL" "MANIFEST;FIXTURE;FOLDER;MODELS;OUTPUT" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT A_SOURCES OR NOT A_MANIFEST)
     message(FATAL_ERROR "bloomery_add_plugin(${seat}): SOURCES and MANIFEST are needed")
   endif()
@@ -46,6 +48,10 @@ function(bloomery_add_plugin seat)
   if(A_FOLDER)
     configure_file(${A_FOLDER} ${folder}/${seat}.folder.json @ONLY)
     list(APPEND data ${folder}/${seat}.folder.json)
+  endif()
+  if(A_MODELS)
+    configure_file(${A_MODELS} ${folder}/${seat}.models.json @ONLY)
+    list(APPEND data ${folder}/${seat}.models.json)
   endif()
   if(NOT A_NO_INSTALL)
     install(TARGETS ${target} LIBRARY DESTINATION plugins/${seat} COMPONENT runtime)

@@ -15,6 +15,7 @@ import tempfile
 # Who may include whom under runtime/ (docs/design.md, "The tree"); `base` and the SDK are open to all.
 ARROWS = {
     "base": set(),
+    "hub": {"base"},
     "model": {"base"},
     "text": {"base", "model"},
     "graph": {"base", "model"},
@@ -27,7 +28,7 @@ ARROWS = {
     "exec": {"memory", "plugin", "ops", "pager", "graph", "model", "kernels-common"},
     "engine": {"state", "residency", "exec", "text", "model"},
     "serve": {"engine", "exec", "text", "model"},
-    "apps": {"serve", "engine", "state", "residency", "exec", "memory", "plugin", "ops", "pager", "graph",
+    "apps": {"hub", "serve", "engine", "state", "residency", "exec", "memory", "plugin", "ops", "pager", "graph",
              "text", "model"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)

@@ -73,6 +73,7 @@ CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
     }
   }
   Plan(weight_bytes, weight_source_, threads, plan_);
+  if (options.planned) options.planned(std::span(&plan_, 1));
   plan_.Check();
   for (LoweredGraph& graph : lowered) inexact_.merge(graph.inexact);
 

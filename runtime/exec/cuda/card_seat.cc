@@ -127,6 +127,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   }
   const Sizes sizes = SizesOf(lowered);
   Plan(layout, sizes);
+  if (options.planned) options.planned(std::array{plan_, host_plan_});
   if (!plan_.Fits() && BudgetOf(options, card) == 0) RefuseFull(plan_);
   plan_.Check();
   host_plan_.Check();

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/base/limits.h"
+#include "runtime/plugin/select.h"
 #include "runtime/serve/http_server.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/refusal.h"
@@ -45,13 +46,40 @@ TEST(ExitCodes, EveryKindOfErrorHasTheDocumentedOne) {
       {ErrorKind::kUsage, 64},      {ErrorKind::kBadModel, 65},   {ErrorKind::kUnsupported, 65},
       {ErrorKind::kNoInput, 66},    {ErrorKind::kNoMemory, 78},   {ErrorKind::kBadRequest, 1},
       {ErrorKind::kContextFull, 1}, {ErrorKind::kUnavailable, 1}, {ErrorKind::kCancelled, 1},
-      {ErrorKind::kInternal, 1},    {ErrorKind::kDevice, 69},
+      {ErrorKind::kInternal, 1},    {ErrorKind::kDevice, 69},     {ErrorKind::kDownload, 74},
   };
   for (const auto& [kind, code] : kCodes) {
     EXPECT_EQ(ExitCodeOf(Error(kind, "")), code) << ErrorKindName(kind);
   }
   EXPECT_EQ(ExitCodeOf(serve::BindError("")), 71);
+  EXPECT_EQ(ExitCodeOf(plugin::NoPluginError(ErrorKind::kBadModel, "")), 2);
   EXPECT_EQ(ExitCodeOf(std::runtime_error("")), 1);
+}
+
+std::string Document(const char* name) {
+  return ReadWholeFile(RealFileSystem(), std::string(BLOOMERY_SOURCE_DIR) + "/docs/" + name,
+                       1 << 20);
+}
+
+TEST(ExitCodes, TheDocumentsHoldTheTable) {
+  const std::string serving = Document("serving.md");
+  const std::string agents = Document("agents.md");
+  for (const ExitRow& row : ExitRows()) {
+    const std::string code = "| " + std::to_string(row.code) + " | ";
+    const std::string next = row.next.empty() ? "" : "`" + std::string(row.next) + "`";
+    EXPECT_NE(serving.find(code + std::string(row.when) + " |\n"), std::string::npos) << row.name;
+    EXPECT_NE(agents.find(code + "`" + std::string(row.name) + "` | " + std::string(row.when) +
+                          " | " + next + " |\n"),
+              std::string::npos)
+        << row.name;
+    EXPECT_EQ(&ExitRowOf(row.code), &row);
+  }
+}
+
+TEST(ExitCodes, AnErrorThatKnowsWhatToRunNextSaysSoOnALineOfItsOwn) {
+  testing::internal::CaptureStderr();
+  RunProgram("toy", []() -> int { throw Error(ErrorKind::kNoInput, "gone", "toy list"); });
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "toy: gone\ntoy: next: toy list\n");
 }
 
 TEST(ExitCodes, AProgramsFailureIsPrintedWithItsNameAndBecomesACode) {

@@ -47,6 +47,7 @@ std::string SampleOf(const Flag& flag) {
   if (key == "logit-bias") return "5+1.5";
   if (key == "api-prefix") return "/p";
   if (key == "gpu-layers") return "auto";
+  if (key == "hf-repo") return "own/name";
   switch (flag.value) {
     case FlagValue::kSwitch:
       return "true";
@@ -60,6 +61,11 @@ std::string SampleOf(const Flag& flag) {
       return std::string(flag.choices.substr(0, flag.choices.find('|')));
   }
   return "";
+}
+
+// What a flag cannot stand without.
+void AddNeeded(const std::string& key, std::vector<std::string>& arguments) {
+  if (key == "hf-file") arguments.insert(arguments.end(), {"--hf-repo", "own/name"});
 }
 
 bool IsAction(const Flag& flag) {
@@ -82,7 +88,8 @@ TEST(FlagTable, EverySpellingEnvironmentNameAndKeyBelongsToOneFlag) {
     if (!flag.env.empty()) {
       EXPECT_TRUE(environment.insert(std::string(flag.env)).second) << flag.env;
       const bool ours = flag.env.starts_with("BLOOMERY_");
-      EXPECT_TRUE(ours || flag.env.starts_with("LLAMA_")) << flag.env;
+      // The hub's own client has named its token.
+      EXPECT_TRUE(ours || flag.env.starts_with("LLAMA_") || flag.env == "HF_TOKEN") << flag.env;
     }
     EXPECT_TRUE(keys.insert(std::string(FlagKey(flag))).second) << FlagKey(flag);
     EXPECT_FALSE(flag.help.empty()) << FlagKey(flag);
@@ -124,6 +131,7 @@ TEST(FlagTable, EveryFlagParsesFromTheCommandLineTheEnvironmentAndTheSettingsFil
     for (std::string_view name : FlagSpellings(flag)) {
       std::vector<std::string> arguments{std::string(name)};
       if (flag.value != FlagValue::kSwitch) arguments.push_back(value);
+      AddNeeded(key, arguments);
       const std::string refusal = Refusal(arguments);
       if (refused) {
         EXPECT_THAT(refusal, HasSubstr(std::string(name) + ": refused: "));
@@ -132,10 +140,14 @@ TEST(FlagTable, EveryFlagParsesFromTheCommandLineTheEnvironmentAndTheSettingsFil
       }
     }
     if (!flag.env.empty()) {
-      const std::string refusal = Refusal({}, {{std::string(flag.env), value}});
+      std::vector<std::string> beside;
+      AddNeeded(key, beside);
+      const std::string refusal = Refusal(beside, {{std::string(flag.env), value}});
       EXPECT_EQ(refusal.empty(), flag.support != FlagSupport::kRefused) << refusal;
     }
-    const std::string refusal = Refusal({}, {}, key + " = " + value + "\n");
+    std::vector<std::string> beside;
+    AddNeeded(key, beside);
+    const std::string refusal = Refusal(beside, {}, key + " = " + value + "\n");
     EXPECT_EQ(refusal.empty(), flag.support != FlagSupport::kRefused) << refusal;
   }
 }
@@ -200,6 +212,77 @@ TEST(Flags, WhatIsNotHereMaySayThatItIsNotWanted) {
   EXPECT_THAT(Refusal({"--yarn-ext-factor", "1"}), HasSubstr("as the model's file says"));
   EXPECT_THAT(Refusal({"--agent"}), HasSubstr("--agent: refused"));
   EXPECT_THAT(Refusal({"--no-reasoning-preserve"}), HasSubstr("--no-reasoning-preserve: earlier"));
+}
+
+TEST(FlagScripts, EveryHonouredSpellingIsOfferedAndTheManualHasEveryFlag) {
+  const std::string manual = FlagsManual();
+  for (const FlagAction shell :
+       {FlagAction::kCompletionBash, FlagAction::kCompletionZsh, FlagAction::kCompletionFish}) {
+    const std::string script = FlagsCompletion(shell);
+    for (const Flag& flag : Flags()) {
+      if (flag.support != FlagSupport::kHonoured) continue;
+      for (std::string_view name : FlagSpellings(flag)) {
+        std::string shown(name);
+        if (shell == FlagAction::kCompletionFish) {
+          const bool is_long = name.starts_with("--");
+          shown = (is_long            ? " -l "
+                   : name.size() == 2 ? " -s "
+                                      : " -o ") +
+                  std::string(name.substr(is_long ? 2 : 1)) + " ";
+        }
+        EXPECT_THAT(script, HasSubstr(shown));
+      }
+    }
+  }
+  for (const Flag& flag : Flags()) {
+    for (std::string_view name : FlagSpellings(flag)) {
+      std::string escaped;
+      for (const char c : name) escaped += c == '-' ? std::string("\\-") : std::string(1, c);
+      EXPECT_THAT(manual, HasSubstr(escaped));
+    }
+    EXPECT_THAT(manual, HasSubstr(std::string(flag.env)));
+  }
+}
+
+TEST(FlagScripts, NoLineOfTheManualIsARequestByAccident) {
+  std::istringstream lines(FlagsManual());
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(".") && !line.starts_with("'")) continue;
+    const std::string request = line.substr(0, line.find(' '));
+    EXPECT_TRUE(request == ".TH" || request == ".SH" || request == ".SS" || request == ".TP" ||
+                request == ".B")
+        << line;
+  }
+}
+
+TEST(Flags, SecretsAreInNoListThatIsShown) {
+  EXPECT_EQ(
+      WithoutSecrets({"--api-key", "a", "--hf_token=c", "-hft", "d", "-c", "5"}),
+      (std::vector<std::string>{"--api-key", "***", "--hf_token=***", "-hft", "***", "-c", "5"}));
+  const ParsedFlags parsed = Parse({"--api-key", "a"}, {{"HF_TOKEN", "b"}});
+  EXPECT_EQ(parsed.effective.at("api-key").value, "***");
+  EXPECT_EQ(parsed.effective.at("hf-token").value, "***");
+}
+
+TEST(Flags, EachValueInForceIsShownWithItsSource) {
+  const ParsedFlags parsed = Parse({"--port", "3000", "-r", "a", "-r", "b"},
+                                   {{"LLAMA_ARG_PORT", "2000"}, {"LLAMA_ARG_CTX_SIZE", "200"}},
+                                   "parallel = 3\nport = 1\n");
+  const auto shown = [&](const char* key) {
+    const EffectiveValue& value = parsed.effective.at(key);
+    return value.value + " " + std::string(value.source);
+  };
+  EXPECT_EQ(shown("port"), "3000 flag");
+  EXPECT_EQ(shown("reverse-prompt"), "a b flag");
+  EXPECT_EQ(shown("ctx-size"), "200 env");
+  EXPECT_EQ(shown("parallel"), "3 file");
+  EXPECT_EQ(shown("ubatch-size"), "512 default");
+}
+
+TEST(Flags, AModelIsAFileOrOfAHub) {
+  EXPECT_THAT(Refusal({"-m", "a.gguf", "--hf", "o/n"}), HasSubstr("together with --model"));
+  EXPECT_THAT(Refusal({"--hf-file", "x"}), HasSubstr("needs --hf-repo"));
+  EXPECT_EQ(Parse({"-hf", "o/n:q"}).settings.hf_repo, "o/n:q");
 }
 
 TEST(Flags, IsaTakesEveryNameOfTheKernels) {

@@ -1,0 +1,232 @@
+#include "runtime/apps/dry_run.h"
+
+#include <algorithm>
+#include <iostream>
+#include <sstream>
+#include <utility>
+
+#include "runtime/apps/hub_models.h"
+#include "runtime/apps/program.h"
+#include "runtime/apps/seat_loading.h"
+#include "runtime/base/error.h"
+#include "runtime/memory/host_memory.h"
+
+namespace bloomery::apps {
+namespace {
+
+using serve::Json;
+
+// Thrown when the plan is made and fits: nothing is loaded after it.
+struct Planned {};
+
+uint64_t MachineBytes() {
+  std::istringstream text(memory::ReadSystemText("/proc/meminfo").value_or(""));
+  std::string word;
+  uint64_t kib = 0;
+  while (text >> word) {
+    if (word == "MemTotal:" && text >> kib) return kib << 10U;
+  }
+  return 0;
+}
+
+Json SettingsJson(const serve::ParsedFlags& parsed) {
+  Json settings = Json::Object();
+  for (const auto& [key, effective] : parsed.effective) {
+    settings.Set(key, Json::Object({{"value", effective.value}, {"source", effective.source}}));
+  }
+  return settings;
+}
+
+Json FilesJson(const hub::Model& model) {
+  Json files = Json::Array();
+  for (const hub::ModelFileState& file : model.files) {
+    files.Append(Json::Object({{"path", file.file.path},
+                               {"bytes", file.file.bytes},
+                               {"have", file.have},
+                               {"state", file.state}}));
+  }
+  return files;
+}
+
+Json CapsJson(const chat::TemplateCaps& caps) {
+  return Json::Object({{"supports_system_role", caps.supports_system_role},
+                       {"supports_tools", caps.supports_tools},
+                       {"supports_tool_calls", caps.supports_tool_calls},
+                       {"supports_parallel_tool_calls", caps.supports_parallel_tool_calls},
+                       {"supports_reasoning_effort", caps.supports_reasoning_effort},
+                       {"supports_enable_thinking", caps.supports_enable_thinking}});
+}
+
+Json SlotsJson(const exec::SeatOptions& options) {
+  Json slots = Json::Array();
+  for (int32_t id = 0; id < options.slots; ++id) {
+    slots.Append(Json::Object({{"id", id}, {"n_ctx", options.slot_context}}));
+  }
+  return slots;
+}
+
+// The document, filled as the run learns.
+class Report {
+ public:
+  explicit Report(const serve::ParsedFlags& parsed) : parsed_(parsed) {}
+
+  void Hub(const hub::Model& model) {
+    model_.Set("name", model.name);
+    model_.Set("repo", model.repo);
+    model_.Set("files", FilesJson(model));
+    model_.Set("bytes", model.bytes);
+  }
+
+  void Plan(const PlannedModel& planned) {
+    plans_.assign(planned.plans.begin(), planned.plans.end());
+    const serve::ModelInfo& info = planned.info;
+    if (model_.Find("name") == nullptr) model_.Set("name", info.name);
+    if (model_.Find("path") == nullptr) {
+      model_.Set("path", info.path);
+      model_.Set("arch", info.architecture);
+      model_.Set("quant", info.ftype);
+      model_.Set("n_layers", info.layers);
+      model_.Set("n_experts", info.experts);
+      model_.Set("n_experts_used", info.experts_used);
+      model_.Set("ctx_train", info.context_trained);
+    }
+    const bool card = plans_.front().of() == memory::PlanOf::kCard;
+    Json experts = Json::Array();
+    for (int64_t i = 0; i < info.layers; ++i) experts.Append(card ? info.experts : int64_t{0});
+    Json devices = Json::Array();
+    Json host;
+    for (const memory::MemoryPlan& plan : plans_) {
+      if (plan.of() == memory::PlanOf::kCard) {
+        devices.Append(PlanJson(plan));
+      } else {
+        host = PlanJson(plan);
+      }
+    }
+    plan_ = Json::Object({{"place", card ? "card" : "cpu"},
+                          {"devices", std::move(devices)},
+                          {"host", std::move(host)},
+                          {"experts_on_card", std::move(experts)}});
+    slots_ = SlotsJson(planned.options);
+    const chat::ChatTemplate& chat = *planned.text().chat_template;
+    chat_ = Json::Object({{"template", chat.is_fallback()                       ? "fallback chatml"
+                                       : parsed_.settings.chat_template.empty() ? "file"
+                                                                                : "override"},
+                          {"caps", CapsJson(chat.caps())},
+                          {"tool_format", planned.chat.tool_syntax},
+                          {"thinking", !chat.marks().open.empty()}});
+  }
+
+  void Warn(std::string text) { warnings_.push_back(std::move(text)); }
+  std::span<const memory::MemoryPlan> plans() const { return plans_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+  Json Document(bool ok, std::vector<Json::Member> error) const {
+    Json document = Json::Object({{"schema", 1}, {"ok", ok}});
+    document.Set("model", model_);
+    document.Set("settings", SettingsJson(parsed_));
+    document.Set("plan", plan_);
+    document.Set("slots", slots_);
+    document.Set("chat", chat_);
+    document.Set("mmproj", nullptr);
+    document.Set("draft", nullptr);
+    Json warnings = Json::Array();
+    for (const std::string& warning : parsed_.warnings) warnings.Append(warning);
+    for (const std::string& warning : warnings_) warnings.Append(warning);
+    document.Set("warnings", std::move(warnings));
+    if (!error.empty()) {
+      Json terms = Json::Array();
+      for (const memory::MemoryPlan& plan : plans_) terms.Append(PlanJson(plan));
+      error.emplace_back("terms", std::move(terms));
+      document.Set("error", Json::Object(std::move(error)));
+    }
+    return document;
+  }
+
+ private:
+  const serve::ParsedFlags& parsed_;
+  Json model_ = Json::Object();
+  Json plan_;
+  Json slots_ = Json::Array();
+  Json chat_;
+  std::vector<std::string> warnings_;
+  std::vector<memory::MemoryPlan> plans_;
+};
+
+// The path to plan for; nothing where the weights are still at the hub.
+std::optional<std::string> FindPath(const serve::ServeSettings& settings,
+                                    const Installation& installation, Report& report) {
+  if (settings.hf_repo.empty()) {
+    return settings.model_path.empty() ? DemoModelPath(installation.executable)
+                                       : settings.model_path;
+  }
+  const hub::HubOptions options = hub::OptionsFrom(Environment(), settings.hf_token);
+  const hub::Model model = hub::Find(RequestOf(settings), options, [&](const hub::HubEvent& event) {
+    report.Warn(event.name + ": from the cache: " + event.text);
+  });
+  report.Hub(model);
+  if (model.Complete()) return model.path;
+  uint64_t missing = model.bytes;
+  for (const hub::ModelFileState& file : model.files) missing -= file.have;
+  const uint64_t free = options.fetch.free_bytes(options.cache.root());
+  if (missing > free) {
+    throw Error(ErrorKind::kDownload, memory::FormatBytes(missing) + " are to be fetched, and " +
+                                          options.cache.root() + " has " +
+                                          memory::FormatBytes(free) + " free");
+  }
+  report.Warn("the weights are not here yet, so there is no plan: bloomery pull " +
+              settings.hf_repo);
+  return std::nullopt;
+}
+
+void Load(const serve::ServeSettings& settings, const std::string& path,
+          const Installation& installation, Report& report) {
+  LoadWatch watch;
+  watch.planned = [&](const PlannedModel& planned) {
+    report.Plan(planned);
+    const bool fits = std::all_of(planned.plans.begin(), planned.plans.end(),
+                                  [](const memory::MemoryPlan& plan) { return plan.Fits(); });
+    if (fits) throw Planned();
+  };
+  try {
+    const ServedModel model(settings, path, installation.executable,
+                            installation.plugin_path_variable, watch);
+  } catch (const Planned&) {  // as far as a dry run goes
+  }
+}
+
+}  // namespace
+
+ExitCode CodeOf(const std::exception& error, std::span<const memory::MemoryPlan> plans) {
+  const ExitCode code = ExitCodeOf(error);
+  if (code != kExitPlan || plans.empty()) return code;
+  const memory::MemoryPlan& host = plans.back();
+  const bool shared = host.of() == memory::PlanOf::kHost && !host.Fits() &&
+                      host.limit_source() == "MemAvailable" && host.total() <= MachineBytes();
+  return shared ? kExitBusy : code;
+}
+
+ExitCode DryRun(const serve::ParsedFlags& parsed, const Installation& installation,
+                std::ostream& out) {
+  Report report(parsed);
+  const bool json = parsed.settings.json;
+  try {
+    if (const auto path = FindPath(parsed.settings, installation, report)) {
+      Load(parsed.settings, *path, installation, report);
+    }
+  } catch (const std::exception& error) {
+    const ExitCode code = CodeOf(error, report.plans());
+    if (json) out << report.Document(false, ErrorFields(error, code)).Text() << '\n';
+    std::cerr << "bloomery-serve: " << error.what()
+              << "\nbloomery-serve: next: " << NextCommand(error, code) << std::endl;
+    return code;
+  }
+  if (json) {
+    out << report.Document(true, {}).Text() << '\n';
+    return kExitOk;
+  }
+  for (const std::string& warning : report.warnings()) out << warning << '\n';
+  for (const memory::MemoryPlan& plan : report.plans()) out << plan.Line() << ": it fits\n";
+  return kExitOk;
+}
+
+}  // namespace bloomery::apps

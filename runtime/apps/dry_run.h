@@ -1,0 +1,34 @@
+// What a start of the server would come to, without one: finds the model, reads its headers, makes
+// the plan, and says so in a document (docs/agents.md) or a few lines. Reads no weights, fetches
+// none, and ends with the code that the start would end with. Runs on the calling thread.
+#pragma once
+
+#include <optional>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/apps/agent_json.h"
+#include "runtime/apps/exit_codes.h"
+#include "runtime/hub/hub.h"
+#include "runtime/memory/plan.h"
+#include "runtime/serve/flags.h"
+
+namespace bloomery::apps {
+
+// Where programs and plugins lie.
+struct Installation {
+  std::string executable;
+  std::string plugin_path_variable;
+};
+
+// The code for a refusal after `plans` (the last ones made): kExitBusy where a plan of the host
+// would fit the machine were others not holding its memory; else the error's own.
+ExitCode CodeOf(const std::exception& error, std::span<const memory::MemoryPlan> plans);
+
+// `parsed.settings` must have its named files read and its model's name resolved.
+ExitCode DryRun(const serve::ParsedFlags& parsed, const Installation& installation,
+                std::ostream& out);
+
+}  // namespace bloomery::apps
