@@ -25,7 +25,7 @@ constexpr std::array<ExitRow, 12> kRows{{
     {kExitDevice, "no_device",
      "a card that was asked for, or its driver: there is none, the driver is too old for this "
      "build, the card's compute capability is below 8.0 or not in this build, or the card fails",
-     "bloomery-serve --list-devices"},
+     "bloomery-serve --device none"},
     {kExitEngine, "engine", "the engine failed while serving", "bloomery-serve --dry-run --json"},
     {kExitBind, "bind", "the address cannot be bound", "bloomery-serve --port 0"},
     {kExitDownload, "download",
