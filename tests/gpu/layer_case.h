@@ -136,6 +136,8 @@ class LayerCase {
                         tiles_.Matrix(RandomTiles::kQ4K, kFf, kWidth, kExperts),
                         tiles_.Matrix(down, kWidth, kFf, kExperts)});
     }
+    picks_ = reinterpret_cast<std::uint32_t*>(
+        tiles_.Take(4 * kExperts * static_cast<std::size_t>(layers)));
     float* x = tiles_.Values(kWidth, 0.0F, 1.0F);
     input_ = x;
     for (int i = 0; i < layers; ++i) x = AddLayer(i, x);
@@ -147,11 +149,17 @@ class LayerCase {
   void SetRow(std::int32_t slot, std::int32_t index) {
     const std::int32_t words[] = {1, slot, index, index, INT32_MAX};
     Check(cudaMemcpy(words_, words, sizeof(words), cudaMemcpyHostToDevice));
+    Check(cudaMemset(picks_, 0, 4 * kExperts * layers_.size()));
   }
   std::int32_t FailedRow() const {
     std::int32_t row = 0;
     Check(cudaMemcpy(&row, words_ + 4, 4, cudaMemcpyDeviceToHost));
     return row;
+  }
+
+  // Rows of each expert in the pass, layer after layer.
+  std::vector<std::uint32_t> Picks() const {
+    return Read<std::uint32_t>(picks_, kExperts * layers_.size());
   }
 
   cudaError_t SixLaunches(const cuda::Launch& launch) const {
@@ -304,6 +312,7 @@ class LayerCase {
     g.top_k = 8;
     g.ids = reinterpret_cast<std::int32_t*>(Buffer(8));
     g.weights = Buffer(8);
+    g.counts.experts = picks_ + layers_.size() * kExperts;
     g.failed_row = words_ + 4;
     g.quantised = l.router.normed;
     g.gate = bank.gate;
@@ -333,6 +342,7 @@ class LayerCase {
   std::vector<cuda::OneRowLayer> layers_;
   float* input_ = nullptr;
   double* frequencies_ = nullptr;
+  std::uint32_t* picks_ = nullptr;
   std::int32_t* words_ = nullptr;  // live, slot, index, position, failed row
   std::byte* workspace_ = nullptr;
   std::byte* state_ = nullptr;

@@ -470,7 +470,11 @@ class OneRowBlock {
       if (me.lane == 0) ArriveAtBarrier(Barrier(L::kIdsBarrier));
       const float weight = routed.Weight(Pass().renormalise, Pass().weight_scale);
       if (me.lane < S::kPicks) Small().weights[me.lane] = weight;
-      if (me.block == 0 && me.lane == 0 && !routed.finite) atomicMin(Pass().failed_row, 0);
+      if (me.block != 0) return;
+      if (me.lane < S::kPicks && Pass().picks != nullptr) {
+        atomicAdd(Pass().picks + layer_ * S::kExperts + routed.my_id, 1U);
+      }
+      if (me.lane == 0 && !routed.finite) atomicMin(Pass().failed_row, 0);
     }
   }
 

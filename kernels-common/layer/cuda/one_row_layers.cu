@@ -84,6 +84,12 @@ bool FitsExperts(const OneRowLayer& l) {
          d.residual == l.output.matrices[0].y && d.failed_row == g.failed_row;
 }
 
+// Counts of picks lie layer after layer, or nothing is counted.
+bool CountsFollow(const OneRowLayer& first, const OneRowLayer& l, std::size_t index) {
+  const std::uint32_t* counts = first.gate_up.counts.experts;
+  return l.gate_up.counts.experts == (counts == nullptr ? nullptr : counts + index * S::kExperts);
+}
+
 // What all layers share.
 bool SamePass(const OneRowLayer& a, const OneRowLayer& b) {
   return a.attention.rows.index == b.attention.rows.index &&
@@ -140,7 +146,7 @@ bool OneRowLayersFit(const Launch& launch, std::span<const OneRowLayer> layers) 
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const OneRowLayer& l = layers[i];
     if (!FitsProjections(l) || !FitsAttention(l) || !FitsOutput(l) || !FitsRouter(l) ||
-        !FitsExperts(l) || !SamePass(l, layers[0]) ||
+        !FitsExperts(l) || !SamePass(l, layers[0]) || !CountsFollow(layers[0], l, i) ||
         (i > 0 && l.qkv.x != layers[i - 1].down.out)) {
       return false;
     }
@@ -188,6 +194,7 @@ cudaError_t OneRowLayers(const Launch& launch, std::span<const OneRowLayer> laye
   p.row_bytes = first.attention.keys.row_bytes;
   p.windows_most = Windows(first.attention.keys.capacity);
   p.failed_row = first.gate_up.failed_row;
+  p.picks = first.gate_up.counts.experts;
   p.epoch = reinterpret_cast<std::uint32_t*>(state);
   p.words = reinterpret_cast<Word*>(state + kHeaderBytes);
   cudaLaunchConfig_t config = {};

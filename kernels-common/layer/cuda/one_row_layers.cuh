@@ -88,6 +88,7 @@ struct LayersPass {
   std::size_t row_bytes;
   std::int32_t windows_most;
   std::int32_t* failed_row;
+  std::uint32_t* picks;  // counts of the experts, layer after layer, or null
   std::uint32_t* epoch;  // tags below have been used
   Word* words;
 };

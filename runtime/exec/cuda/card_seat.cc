@@ -262,10 +262,16 @@ void CardSeat::Plan(const CardWeightLayout& weights, const Sizes& sizes) {
   }
 }
 
-// Which experts rows of a pass picked stays on the card.
 Residency CardSeat::ReadResidency() const {
-  return {.tiers = {TierOf(card_.Id(), name_, plan_), TierOf("host", "CPU", host_plan_)},
-          .banks = Banks(card_.Id(), nullptr)};
+  Residency residency{
+      .tiers = {TierOf(card_.Id(), name_, plan_), TierOf("host", "CPU", host_plan_)},
+      .banks = Banks(card_.Id(), nullptr)};
+  const std::vector<uint64_t> picks = FetchPicks();
+  for (size_t i = 0; i < residency.banks.size(); ++i) {
+    const auto first = picks.begin() + static_cast<ptrdiff_t>(CardPicks::At(description_, i));
+    residency.banks[i].picks.assign(first, first + residency.banks[i].experts);
+  }
+  return residency;
 }
 
 void CardSeat::Enter() const { CheckCuda(cudaSetDevice(card_.ordinal), "using " + card_.Id()); }
@@ -393,28 +399,25 @@ void CardSeat::CountExperts(const plugin::Bank& bank, uint64_t count, SeatCounte
   to->weight_bytes_read += bytes;
 }
 
-void CardSeat::FetchPicks() const {
+std::vector<uint64_t> CardSeat::FetchPicks() const {
+  const std::lock_guard lock(picks_mutex_);
   Enter();
   std::vector<uint32_t> now(last_picks_.size());
   Fetch(now.data(), reinterpret_cast<const std::byte*>(card_picks_), now.size() * sizeof(uint32_t),
         "fetching counts of picks");
   for (size_t i = 0; i < now.size(); ++i) picks_[i] += now[i] - last_picks_[i];
   last_picks_ = std::move(now);
+  return picks_;
 }
 
 SeatCounters CardSeat::counters() const {
   SeatCounters counters = counters_;
-  FetchPicks();
+  const std::vector<uint64_t> picks = FetchPicks();
   const uint64_t of_banks = CardPicks::At(description_, description_.banks.size());
   for (size_t i = 0; i < description_.banks.size(); ++i) {
-    CountExperts(description_.banks[i], picks_[of_banks + i], &counters);
+    CountExperts(description_.banks[i], picks[of_banks + i], &counters);
   }
   return counters;
-}
-
-std::span<const uint64_t> CardSeat::ExpertPicks() const {
-  FetchPicks();
-  return std::span(picks_).first(CardPicks::At(description_, description_.banks.size()));
 }
 
 // The launches one by one, each between two events.

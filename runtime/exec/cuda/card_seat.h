@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,11 +44,8 @@ class CardSeat : public Seat {
   Observation Observe(std::string_view name) const override;
   // Asks the card for what passes of several rows picked: between passes.
   SeatCounters counters() const override;
-  // Rows that picked each expert since loading, bank after bank; without those of passes of one row
-  // whose layers are one launch, which does not count. Asks the card, between passes, and
-  // once in 2^32 picks of an expert at least.
-  std::span<const uint64_t> ExpertPicks() const;
   std::function<double()> MemoryReadMeter() override;
+  // Asks the card for the picks, after the pass in progress. From any thread.
   Residency ReadResidency() const override;
   std::string PlanLine() const override { return plan_.Line() + "; " + host_plan_.Line(); }
   const memory::MemoryPlan& HostPlan() const override { return host_plan_; }
@@ -100,7 +98,9 @@ class CardSeat : public Seat {
   void Fetch(void* to, const std::byte* from, uint64_t bytes, const std::string& what) const;
   void CountPass(size_t rows);
   void CountExperts(const plugin::Bank& bank, uint64_t count, SeatCounters* to) const;
-  void FetchPicks() const;
+  // CardPicks since loading. The card's own counts wrap around: right where no expert was picked
+  // 2^32 times since the last call.
+  std::vector<uint64_t> FetchPicks() const;
 
   CardInfo card_;
   std::string name_;
@@ -127,6 +127,7 @@ class CardSeat : public Seat {
   mutable std::vector<bool> fetched_;
   mutable std::vector<std::vector<std::byte>> observed_;
   mutable std::vector<BestLogit> best_;
+  mutable std::mutex picks_mutex_;            // of the two below
   mutable std::vector<uint32_t> last_picks_;  // as last fetched
   mutable std::vector<uint64_t> picks_;       // CardPicks, without wrapping
 };

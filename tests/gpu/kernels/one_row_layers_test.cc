@@ -6,6 +6,7 @@
 
 #include <climits>
 #include <limits>
+#include <numeric>
 
 #include "tests/gpu/kernels/device.h"
 #include "tests/gpu/layer_case.h"
@@ -28,12 +29,13 @@ struct Left {
   std::vector<float> out;
   std::vector<std::uint16_t> rows;
   std::int32_t failed;
+  std::vector<std::uint32_t> picks;
 };
 
 Left PassOf(LayerCase& layers, std::int32_t slot, std::int32_t index, bool one) {
   layers.SetRow(slot, index);
   Finish(one ? layers.OneLaunch(TestLaunch()) : layers.SixLaunches(TestLaunch()));
-  return {layers.Output(), layers.PlaneRows(slot, index), layers.FailedRow()};
+  return {layers.Output(), layers.PlaneRows(slot, index), layers.FailedRow(), layers.Picks()};
 }
 
 void ExpectSame(LayerCase& layers, std::int32_t slot, std::int32_t index) {
@@ -42,6 +44,8 @@ void ExpectSame(LayerCase& layers, std::int32_t slot, std::int32_t index) {
   const Left one = PassOf(layers, slot, index, true);
   EXPECT_TRUE(SameBits(one.out, six.out)) << "index " << index;
   EXPECT_TRUE(SameValues(one.rows, six.rows)) << "index " << index;
+  EXPECT_EQ(one.picks, six.picks) << "index " << index;
+  EXPECT_EQ(std::accumulate(one.picks.begin(), one.picks.end(), 0U), 8 * layers.layers().size());
   EXPECT_EQ(one.failed, INT32_MAX);
   EXPECT_EQ(six.failed, INT32_MAX);
   double sum = 0;
