@@ -82,8 +82,7 @@ void Choice::Step(std::span<const float> logits, Clock::TimePoint now) {
 bool Choice::StepBest(std::span<const text::Candidate> best, Clock::TimePoint now) {
   assert(id_slot_ >= 0 && !ended());
   const auto forced = reasoning_.Forced();
-  const text::Sampled sampled =
-      forced ? Certain(*forced) : sampler_.SampleBest(best, grammar());
+  const text::Sampled sampled = forced ? Certain(*forced) : sampler_.SampleBest(best, grammar());
   if (sampled.token == text::kNoToken) return false;
   Take(sampled, now);
   return true;

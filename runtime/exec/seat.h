@@ -74,7 +74,7 @@ struct SeatCounters {
   uint64_t weight_bytes_read = 0;  // as the kernels count them
   uint64_t experts_picked = 0;     // distinct ones, over all banks and passes
   uint64_t expert_bytes = 0;       // what reading each of those once takes
-  double wait_seconds = 0;  // of the passes' thread, for others at the ends of steps
+  double wait_seconds = 0;         // of the passes' thread, for others at the ends of steps
 };
 
 // One step of a pass that ran. `first` of its pass; waiting is the passes' thread's, for others.

@@ -58,55 +58,53 @@ struct Family {
   const char* answer;  // behind the generation prompt, in the template's own layout
 };
 
-const Family
-    kFamilies
-        [] =
-            {
-                {"hermes",
-                 "<think>\nhm\n</think>\n\nLet me see.\n<tool_call>\n{\"name\": \"weather\", "
-                 "\"arguments\": "
-                 "{\"city\": \"Köln \\\"x\\\"\", \"days\": 2, \"where\": {\"b\": 1, \"a\": [1, "
-                 "2]}}}\n"
-                 "</tool_call>\n<tool_call>\n{\"name\": \"map\", \"arguments\": {}}\n</tool_call>"},
-                // Spacing that no template has, and numbers that none would write so.
-                {"hermes",
-                 "<think>\nhm\n</think>\n\n<tool_call>\n{\"name\": \"weather\", \"arguments\": "
-                 "{\"city\":\"a\" "
-                 ",\"where\":{\"x\":1.50,\"y\" : [ ]}}}\n</tool_call>"},
-                {"coder",
-                 "Let me "
-                 "see.\n\n<tool_call>\n<function=weather>\n<parameter=city>\nNew\nYork\n</"
-                 "parameter>\n"
-                 "<parameter=days>\n2\n</parameter>\n<parameter=where>\n{\"b\": "
-                 "1}\n</parameter>\n</function>\n"
-                 "</tool_call>\n<tool_call>\n<function=map>\n</function>\n</tool_call>"},
-                {"parts",
-                 "hm\n</think>\n\nLet me "
-                 "see.\n\n<tool_call>\n<function=weather>\n<parameter=where>\n"
-                 "{\"b\":1,\"a\":[1,2]}\n</parameter>\n<parameter=city>\n7\n</parameter>\n</"
-                 "function>\n"
-                 "</tool_call>\n<tool_call>\n<function=map>\n</function>\n</tool_call>"},
-                {"glm",
-                 "hm</think>\nLet me "
-                 "see.\n<tool_call>weather<arg_key>city</arg_key><arg_value>Ulm</arg_value>"
-                 "<arg_key>where</arg_key><arg_value>{\"b\":  "
-                 "1}</arg_value></tool_call>\n<tool_call>map"
-                 "</tool_call>"},
-                {"dsml", "hm</think>Let me see.\n\n" D("tool_calls>") "\n" D("invoke "
-                                                                             "name=\"weather\">") "\n" D(
-                             "parame"
-                             "ter "
-                             "name="
-                             "\"city"
-                             "\" "
-                             "string"
-                             "=\"tru"
-                             "e\">") "5" E("parameter") "\n" D("parameter name=\"days\" "
-                                                               "string=\"false\">") "5" E("paramete"
-                                                                                          "r") "\n" E("invoke") "\n" D("invoke name=\"map\">") "\n" E("invoke") "\n" E("tool"
-                                                                                                                                                                       "_cal"
-                                                                                                                                                                       "l"
-                                                                                                                                                                       "s")},
+const Family kFamilies[] = {
+    {"hermes",
+     "<think>\nhm\n</think>\n\nLet me see.\n<tool_call>\n{\"name\": \"weather\", "
+     "\"arguments\": "
+     "{\"city\": \"Köln \\\"x\\\"\", \"days\": 2, \"where\": {\"b\": 1, \"a\": [1, "
+     "2]}}}\n"
+     "</tool_call>\n<tool_call>\n{\"name\": \"map\", \"arguments\": {}}\n</tool_call>"},
+    // Spacing that no template has, and numbers that none would write so.
+    {"hermes",
+     "<think>\nhm\n</think>\n\n<tool_call>\n{\"name\": \"weather\", \"arguments\": "
+     "{\"city\":\"a\" "
+     ",\"where\":{\"x\":1.50,\"y\" : [ ]}}}\n</tool_call>"},
+    {"coder",
+     "Let me "
+     "see.\n\n<tool_call>\n<function=weather>\n<parameter=city>\nNew\nYork\n</"
+     "parameter>\n"
+     "<parameter=days>\n2\n</parameter>\n<parameter=where>\n{\"b\": "
+     "1}\n</parameter>\n</function>\n"
+     "</tool_call>\n<tool_call>\n<function=map>\n</function>\n</tool_call>"},
+    {"parts",
+     "hm\n</think>\n\nLet me "
+     "see.\n\n<tool_call>\n<function=weather>\n<parameter=where>\n"
+     "{\"b\":1,\"a\":[1,2]}\n</parameter>\n<parameter=city>\n7\n</parameter>\n</"
+     "function>\n"
+     "</tool_call>\n<tool_call>\n<function=map>\n</function>\n</tool_call>"},
+    {"glm",
+     "hm</think>\nLet me "
+     "see.\n<tool_call>weather<arg_key>city</arg_key><arg_value>Ulm</arg_value>"
+     "<arg_key>where</arg_key><arg_value>{\"b\":  "
+     "1}</arg_value></tool_call>\n<tool_call>map"
+     "</tool_call>"},
+    {"dsml",
+     "hm</think>Let me see.\n\n" D("tool_calls>") "\n" D(
+         "invoke "
+         "name=\"weather\">") "\n" D("parame"
+                                     "ter "
+                                     "name="
+                                     "\"city"
+                                     "\" "
+                                     "string"
+                                     "=\"tru"
+                                     "e\">") "5" E("parameter") "\n" D("parameter name=\"days\" "
+                                                                       "string=\"false\">") "5" E("paramete"
+                                                                                                  "r") "\n" E("invoke") "\n" D("invoke name=\"map\">") "\n" E("invoke") "\n" E("tool"
+                                                                                                                                                                               "_cal"
+                                                                                                                                                                               "l"
+                                                                                                                                                                               "s")},
 };
 
 std::string Json(std::string_view text) {

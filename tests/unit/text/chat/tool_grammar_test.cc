@@ -61,95 +61,85 @@ struct Case {
   bool taken;
 };
 
-const Case
-    kCases
-        [] =
-            {
-                {kHermes,
-                 "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "
-                 "\"Ulm\"}}\n</tool_call>",
-                 true},
-                {kHermes,
-                 "<tool_call>{\"name\":\"weather\",\"arguments\":{\"city\":\"Ulm\",\"days\":3}}</"
-                 "tool_call>",
-                 true},
-                {kHermes,
-                 "<tool_call>\n{\"name\": \"ma\\\"p\", \"arguments\": "
-                 "{}}\n</tool_call>\n<tool_call>\n"
-                 "{\"name\": \"point\", \"arguments\": {\"at\": [1, 2]}}\n</tool_call>",
-                 true},
-                {kHermes,
-                 "<tool_call>\n{\"name\": \"free\", \"arguments\": {\"x\": [null]}}\n</tool_call>",
-                 true},
-                {kHermes, "<tool_call>\n{\"name\": \"weather\", \"arguments\": {}}\n</tool_call>",
-                 false},
-                {kHermes, "<tool_call>\n{\"name\": \"bake\", \"arguments\": {}}\n</tool_call>",
-                 false},
-                {kHermes,
-                 "<tool_call>\n{\"name\": \"point\", \"arguments\": {\"at\": [1]}}\n</tool_call>",
-                 false},
-                {kHermes, "Let me see.", false},
-                {kHermes, "", false},
-                {kQwen,
-                 "<tool_call>\n<function=weather>\n<parameter=city>\nNew\n</p>York\n</parameter>\n"
-                 "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
-                 true},
-                {kQwen,
-                 "<tool_call>\n<function=weather>\n<parameter=unit>\nc\n</"
-                 "parameter>\n<parameter=city>\nUlm\n"
-                 "</parameter>\n</function>\n</tool_call>",
-                 true},
-                {kQwen, "<tool_call>\n<function=ma\"p>\n</function>\n</tool_call>", true},
-                {kQwen,
-                 "<tool_call>\n<function=point>\n<parameter=at>\n[1, "
-                 "2]\n</parameter>\n</function>\n</tool_call>",
-                 true},
-                {kQwen,
-                 "<tool_call>\n<function=free>\n<parameter=x>\nany\n</parameter>\n</function>\n</"
-                 "tool_call>",
-                 true},
-                {kQwen,
-                 "<tool_call>\n<function=weather>\n<parameter=days>\n3\n</parameter>\n</"
-                 "function>\n</"
-                 "tool_call>",
-                 false},
-                {kQwen,
-                 "<tool_call>\n<function=weather>\n<parameter=city>\na\n</"
-                 "parameter>\n<parameter=city>\nb\n"
-                 "</parameter>\n</function>\n</tool_call>",
-                 false},
-                {kQwen,
-                 "<tool_call>\n<function=weather>\n<parameter=city>\na\n</"
-                 "parameter>\n<parameter=unit>\nk\n"
-                 "</parameter>\n</function>\n</tool_call>",
-                 false},
-                {kGlm,
-                 "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n</"
-                 "tool_call>",
-                 true},
-                {kGlm,
-                 "<tool_call>weather<arg_key>city</arg_key><arg_value>Ulm</arg_value></tool_call>",
-                 true},
-                {kGlm,
-                 "<tool_call>weather<arg_key>days</arg_key><arg_value>x</arg_value></tool_call>",
-                 false},
-                {kDsml,
-                 D("tool_calls>") "\n" D("invoke name=\"weather\">") "\n" D(
-                     "parameter name=\"city\" "
-                     "string=\"true\">") "5" E("paramete"
-                                               "r") "\n" D("parameter name=\"days\" "
-                                                           "string=\"false\">") "5" E("parameter") "\n" E("invoke") "\n" D("invoke name=\"ma\"p\">") "\n" E("invoke") "\n" E("to"
-                                                                                                                                                                             "ol"
-                                                                                                                                                                             "_c"
-                                                                                                                                                                             "al"
-                                                                                                                                                                             "l"
-                                                                                                                                                                             "s"),
-                 true},
-                {kDsml,
-                 D("tool_calls>") "\n" D("invoke name=\"weather\">") "\n" D(
-                     "parameter name=\"city\" "
-                     "string=\"false\">") "5" E("parameter") "\n" E("invoke") "\n" E("tool_calls"),
-                 false},
+const Case kCases[] = {
+    {kHermes,
+     "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "
+     "\"Ulm\"}}\n</tool_call>",
+     true},
+    {kHermes,
+     "<tool_call>{\"name\":\"weather\",\"arguments\":{\"city\":\"Ulm\",\"days\":3}}</"
+     "tool_call>",
+     true},
+    {kHermes,
+     "<tool_call>\n{\"name\": \"ma\\\"p\", \"arguments\": "
+     "{}}\n</tool_call>\n<tool_call>\n"
+     "{\"name\": \"point\", \"arguments\": {\"at\": [1, 2]}}\n</tool_call>",
+     true},
+    {kHermes, "<tool_call>\n{\"name\": \"free\", \"arguments\": {\"x\": [null]}}\n</tool_call>",
+     true},
+    {kHermes, "<tool_call>\n{\"name\": \"weather\", \"arguments\": {}}\n</tool_call>", false},
+    {kHermes, "<tool_call>\n{\"name\": \"bake\", \"arguments\": {}}\n</tool_call>", false},
+    {kHermes, "<tool_call>\n{\"name\": \"point\", \"arguments\": {\"at\": [1]}}\n</tool_call>",
+     false},
+    {kHermes, "Let me see.", false},
+    {kHermes, "", false},
+    {kQwen,
+     "<tool_call>\n<function=weather>\n<parameter=city>\nNew\n</p>York\n</parameter>\n"
+     "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
+     true},
+    {kQwen,
+     "<tool_call>\n<function=weather>\n<parameter=unit>\nc\n</"
+     "parameter>\n<parameter=city>\nUlm\n"
+     "</parameter>\n</function>\n</tool_call>",
+     true},
+    {kQwen, "<tool_call>\n<function=ma\"p>\n</function>\n</tool_call>", true},
+    {kQwen,
+     "<tool_call>\n<function=point>\n<parameter=at>\n[1, "
+     "2]\n</parameter>\n</function>\n</tool_call>",
+     true},
+    {kQwen,
+     "<tool_call>\n<function=free>\n<parameter=x>\nany\n</parameter>\n</function>\n</"
+     "tool_call>",
+     true},
+    {kQwen,
+     "<tool_call>\n<function=weather>\n<parameter=days>\n3\n</parameter>\n</"
+     "function>\n</"
+     "tool_call>",
+     false},
+    {kQwen,
+     "<tool_call>\n<function=weather>\n<parameter=city>\na\n</"
+     "parameter>\n<parameter=city>\nb\n"
+     "</parameter>\n</function>\n</tool_call>",
+     false},
+    {kQwen,
+     "<tool_call>\n<function=weather>\n<parameter=city>\na\n</"
+     "parameter>\n<parameter=unit>\nk\n"
+     "</parameter>\n</function>\n</tool_call>",
+     false},
+    {kGlm,
+     "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n</"
+     "tool_call>",
+     true},
+    {kGlm, "<tool_call>weather<arg_key>city</arg_key><arg_value>Ulm</arg_value></tool_call>", true},
+    {kGlm, "<tool_call>weather<arg_key>days</arg_key><arg_value>x</arg_value></tool_call>", false},
+    {kDsml,
+     D("tool_calls>") "\n" D("invoke name=\"weather\">") "\n" D(
+         "parameter name=\"city\" "
+         "string=\"true\">") "5" E("paramete"
+                                   "r") "\n" D("parameter name=\"days\" "
+                                               "string=\"false\">") "5" E("parameter") "\n" E("invo"
+                                                                                              "ke") "\n" D("invoke name=\"ma\"p\">") "\n" E("invoke") "\n" E("to"
+                                                                                                                                                             "ol"
+                                                                                                                                                             "_c"
+                                                                                                                                                             "al"
+                                                                                                                                                             "l"
+                                                                                                                                                             "s"),
+     true},
+    {kDsml,
+     D("tool_calls>") "\n" D("invoke name=\"weather\">") "\n" D(
+         "parameter name=\"city\" "
+         "string=\"false\">") "5" E("parameter") "\n" E("invoke") "\n" E("tool_calls"),
+     false},
 };
 
 TEST_F(ToolGrammarTest, TakesCallsOfTheToolsAndNothingElse) {
