@@ -190,7 +190,8 @@ void Load(const serve::ServeSettings& settings, const std::string& path,
   try {
     const ServedModel model(settings, path, installation.executable,
                             installation.plugin_path_variable, watch);
-  } catch (const Planned&) {  // as far as a dry run goes
+  } catch (const Planned&) {
+    return;  // as far as a dry run goes
   }
 }
 

@@ -154,7 +154,7 @@ class Fetch {
   std::string PathOf(const HubFile& file) const { return cache_.PathOf(repo_, file.path); }
   std::string PartOf(const HubFile& file) const { return PathOf(file) + ".part"; }
 
-  void Tell(HubEvent event) {
+  void Tell(const HubEvent& event) {
     std::lock_guard lock(mutex_);
     observer_(event);
   }
@@ -224,7 +224,8 @@ class Fetch {
         if (index >= missing.size() || failed_.load()) return;
         FetchOne(*missing[index]);
       }
-    } catch (const Abandoned&) {  // the first failure is the one told
+    } catch (const Abandoned&) {
+      return;  // the first failure is the one told
     } catch (...) {
       std::lock_guard lock(mutex_);
       if (!failure_) failure_ = std::current_exception();

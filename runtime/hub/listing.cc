@@ -96,7 +96,7 @@ std::string NextPage(std::string_view link) {
     const size_t open = link.find('<');
     const size_t close = link.find('>', open == std::string_view::npos ? 0 : open);
     if (open == std::string_view::npos || close == std::string_view::npos) return "";
-    const size_t end = link.find(",", close);
+    const size_t end = link.find(',', close);
     const std::string_view parameters = link.substr(close + 1, end - close - 1);
     if (parameters.find("rel=\"next\"") != std::string_view::npos ||
         parameters.find("rel=next") != std::string_view::npos) {

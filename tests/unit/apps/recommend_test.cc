@@ -27,7 +27,7 @@ ListedModel Model(const char* name, uint64_t bytes) {
   return model;
 }
 
-MachineView Machine(uint64_t host, std::vector<uint64_t> cards = {}) {
+MachineView Machine(uint64_t host, const std::vector<uint64_t>& cards = {}) {
   MachineView machine;
   machine.available = memory::HostLimit{host, "MemAvailable"};
   for (const uint64_t free : cards) {

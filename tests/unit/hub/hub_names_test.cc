@@ -9,8 +9,6 @@
 namespace bloomery::hub {
 namespace {
 
-using ::testing::HasSubstr;
-
 TEST(ReferenceTest, OwnerNameAndQuant) {
   const Reference both = ParseReference("own.er/na_me-1:Q4_K_M");
   EXPECT_EQ(both.Repo(), "own.er/na_me-1");

@@ -44,8 +44,8 @@ struct Cache {
   int32_t Save(const Tokens& tokens) {
     return cache->Save(tokens, [&](int32_t first, int32_t rows, std::span<std::byte> room) {
       for (int32_t i = 0; i < rows; ++i) {
-        const Token twice[2] = {tokens[static_cast<size_t>(first + i)],
-                                tokens[static_cast<size_t>(first + i)]};
+        const Token token = tokens[static_cast<size_t>(first) + static_cast<size_t>(i)];
+        const Token twice[2] = {token, token};
         std::memcpy(room.data() + static_cast<size_t>(i) * kRowBytes, twice, kRowBytes);
       }
     });

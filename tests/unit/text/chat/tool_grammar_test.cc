@@ -269,8 +269,8 @@ TEST_F(ToolGrammarTest, RandomOutputOfTheGrammarIsReadAsCalls) {
         ASSERT_FALSE(choices.empty()) << text;
         // Closing marks, which random text would hardly ever find.
         text::TokenId next = choices[random() % choices.size()];
-        for (const text::TokenId c : {'<', '/', '"', '}', 'm', ']'}) {
-          if (random() % 3 == 0 && state.Allows(c)) next = c;
+        for (const text::TokenId close : {0x3C, 0x2F, 0x22, 0x7D, 0x6D, 0x5D}) {  // < / " } m ]
+          if (random() % 3 == 0 && state.Allows(close)) next = close;
         }
         ASSERT_TRUE(state.Accept(next));
         text += static_cast<char>(next);
