@@ -38,13 +38,17 @@ def run(command, environment=None, **more):
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
 
 
+def words_of(done):
+    """Lines of a refusal, without the log's and what to run then (docs/agents.md)."""
+    return [line for line in done.stderr.splitlines() if not re.match(r"I\d{8} ", line) and ": next: " not in line]
+
+
 def check_refusals():
     for command, code, words in REFUSED:
         done = run(command)
-        said = [line for line in done.stderr.splitlines() if not re.match(r"I\d{8} ", line)]
+        said = words_of(done)
         what = f"{' '.join(command)}: code {done.returncode}, {done.stdout!r}, {done.stderr!r}"
         assert done.returncode == code, what
-        said = [line for line in said if ": next: " not in line]  # what to run then (docs/agents.md)
         assert len(said) == 1 and words in said[0] and said[0].startswith(command[0] + ": "), what
         assert done.stdout == "", what
 
@@ -54,7 +58,7 @@ def check_an_old_driver():
     old = ENVIRONMENT | {"LD_LIBRARY_PATH": OLD_DRIVER}
     for command in (["bloomery-serve", "--list-devices"], [*SERVE, "-dev", "CUDA0"], [*BENCH, "-dev", "CUDA0"]):
         done = run(command, old)
-        said = [line for line in done.stderr.splitlines() if not re.match(r"I\d{8} ", line)]
+        said = words_of(done)
         assert done.returncode == DEVICE and len(said) == 1, done
         assert re.search(r"offers CUDA 12\.4; this build needs CUDA 1[3-9]\.\d: update the driver", said[0]), done
     done = run([*BENCH, "-dev", "auto"], old)
