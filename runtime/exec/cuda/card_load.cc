@@ -23,9 +23,6 @@ using Clock = std::chrono::steady_clock;
 constexpr uint64_t kPage = File::kDirectAlignment;
 // Pinned pieces: reads in flight, what is read but waits for an earlier piece, and copies.
 constexpr size_t kRingPieces = 4 * static_cast<size_t>(limits::kLoadReadsMax);
-// Copies enqueued at most: enough that the link has work while this thread sleeps, few enough that
-// the readers keep most of the ring.
-constexpr size_t kCopiesMax = kRingPieces / 4;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -63,15 +60,19 @@ void CutWeight(const model::ModelFile& model, const plugin::Weight& weight, uint
   }
 }
 
-// Pieces read by several threads into the ring, handed out in order.
+// Pieces read by several threads into the ring, handed out in order. A reader waits for the copy of
+// what lay in its place before: whoever enqueues copies wakes nobody for it, which on a virtual
+// machine costs more than the copy itself.
 class PieceReader {
  public:
-  PieceReader(std::span<const Piece> pieces, PinnedBuffer ring)
+  PieceReader(std::span<const Piece> pieces, PinnedBuffer ring, int ordinal)
       : pieces_(pieces), ring_(std::move(ring)), ready_(pieces.size(), 0) {
+    for (size_t i = 0; i < kRingPieces; ++i) copied_.emplace_back();
     const size_t most = std::min(pieces.size(), static_cast<size_t>(limits::kLoadReadsMax));
     try {
       for (size_t i = 0; i < most; ++i) {
-        threads_.emplace_back([this] {
+        threads_.emplace_back([this, ordinal] {
+          cudaSetDevice(ordinal);
           while (Read()) {
           }
         });
@@ -83,8 +84,12 @@ class PieceReader {
   }
   PieceReader(const PieceReader&) = delete;
   PieceReader& operator=(const PieceReader&) = delete;
-  // Copies from the ring are over before.
-  ~PieceReader() { Stop(nullptr); }
+  // Copies under way are waited for: they read the ring.
+  ~PieceReader() {
+    Stop(nullptr);
+    threads_.clear();
+    for (const CardEvent& copied : copied_) cudaEventSynchronize(copied.get());
+  }
 
   // The bytes of piece `i`, once they are read.
   std::span<const std::byte> Wait(size_t i) {
@@ -95,13 +100,14 @@ class PieceReader {
     return {Room(i), pieces_[i].bytes};
   }
 
-  // The next `count` pieces, in their order, are where they go: their places in the ring are free.
-  void Release(size_t count) {
+  // Piece `i`, the next in order, has its copies in `stream`; its place is free when they are done.
+  void Enqueued(size_t i, cudaStream_t stream) {
+    CheckCuda(cudaEventRecord(copied_[i % kRingPieces].get(), stream), "loading weights");
     {
       const std::lock_guard lock(mutex_);
-      released_ += count;
+      enqueued_ = i + 1;
     }
-    for (size_t i = 0; i < count; ++i) room_.notify_one();
+    room_.notify_all();  // nobody waits here but where reading is a whole ring ahead
   }
 
   uint64_t direct() const { return direct_.load(std::memory_order_relaxed); }
@@ -112,16 +118,10 @@ class PieceReader {
   }
 
   bool Read() {
-    size_t i = 0;
-    {
-      std::unique_lock lock(mutex_);
-      room_.wait(lock, [&] {
-        return next_ < released_ + kRingPieces || next_ == pieces_.size() || stopped_;
-      });
-      if (stopped_ || next_ == pieces_.size()) return false;
-      i = next_++;
-    }
+    const size_t i = next_.fetch_add(1, std::memory_order_relaxed);
+    if (i >= pieces_.size()) return false;
     try {
+      if (!WaitForRoom(i)) return false;
       const Piece& piece = pieces_[i];
       direct_.fetch_add(piece.file->ReadOnceAt(piece.offset, {Room(i), piece.bytes}),
                         std::memory_order_relaxed);
@@ -132,6 +132,18 @@ class PieceReader {
     const std::lock_guard lock(mutex_);
     ready_[i] = 1;
     if (i == wanted_) arrived_.notify_one();
+    return !stopped_;
+  }
+
+  // False where reading has been stopped.
+  bool WaitForRoom(size_t i) {
+    if (i < kRingPieces) return true;
+    {
+      std::unique_lock lock(mutex_);
+      room_.wait(lock, [&] { return enqueued_ + kRingPieces > i || stopped_; });
+      if (stopped_) return false;
+    }
+    CheckCuda(cudaEventSynchronize(copied_[i % kRingPieces].get()), "loading weights");
     return true;
   }
 
@@ -145,14 +157,15 @@ class PieceReader {
 
   std::span<const Piece> pieces_;
   PinnedBuffer ring_;
+  std::deque<CardEvent> copied_;  // by place in the ring
+  std::atomic<size_t> next_{0};
   std::atomic<uint64_t> direct_{0};
   std::mutex mutex_;
   std::condition_variable arrived_;  // the calling thread waits
   std::condition_variable room_;     // readers wait
   std::vector<char> ready_;
   size_t wanted_ = 0;
-  size_t next_ = 0;
-  size_t released_ = 0;
+  size_t enqueued_ = 0;
   bool stopped_ = false;
   std::exception_ptr failure_;
   std::vector<std::jthread> threads_;  // last: they end before what they use
@@ -165,9 +178,6 @@ class CardCopies {
       : launch_(launch), rooms_(layout.staging_bytes(), "weights on their way into card form") {
     const uint64_t bytes = layout.staging_bytes() / kLoadRooms;
     for (size_t i = 0; i < kLoadRooms; ++i) room_[i].at = rooms_.data() + i * bytes;
-    for (size_t i = 0; i < kCopiesMax; ++i) {
-      copied_.emplace_back(cudaEventDisableTiming | cudaEventBlockingSync);
-    }
   }
   CardCopies(const CardCopies&) = delete;
   CardCopies& operator=(const CardCopies&) = delete;
@@ -214,27 +224,7 @@ class CardCopies {
     }
   }
 
-  // All of a piece of the ring is enqueued.
-  void PieceDone() {
-    CheckCuda(cudaEventRecord(copied_[enqueued_ % kCopiesMax].get(), stream_.get()),
-              "loading weights");
-    ++enqueued_;
-  }
-
-  // How many more pieces are copied by now; waits for one where no more may be under way.
-  size_t Copied() {
-    size_t count = 0;
-    while (done_ < enqueued_) {
-      const cudaEvent_t oldest = copied_[done_ % kCopiesMax].get();
-      const cudaError_t status =
-          enqueued_ - done_ == kCopiesMax ? cudaEventSynchronize(oldest) : cudaEventQuery(oldest);
-      if (status == cudaErrorNotReady) break;
-      CheckCuda(status, "loading weights");
-      ++done_;
-      ++count;
-    }
-    return count;
-  }
+  cudaStream_t stream() const { return stream_.get(); }
 
   // Waits for everything, and what it took on the card.
   void Finish(CardLoadReport* report) {
@@ -265,9 +255,6 @@ class CardCopies {
   size_t next_ = 0;                 // rooms taken so far
   std::vector<CardBatch> batches_;  // of the weight that is copied
   size_t batch_ = 0;
-  std::deque<CardEvent> copied_;
-  size_t enqueued_ = 0;  // pieces
-  size_t done_ = 0;
   bool begun_ = false;
   CardEvent begin_{cudaEventDefault};
   CardEvent last_{cudaEventDefault};
@@ -375,8 +362,8 @@ CardLoadReport LoadCardWeights(const model::ModelFile& model,
     if (layout.place(i).layout != CardLayout::kDecoded) CutWeight(model, weight, i, &pieces);
   }
   *memory = timed(&report.memory, [&] { return CardBuffer(layout.bytes(), "weights"); });
-  PieceReader reader(pieces, timed(&report.pinning, [&] { return ring.get(); }));
   CardCopies copies(launch, layout);
+  PieceReader reader(pieces, timed(&report.pinning, [&] { return ring.get(); }), ordinal);
   uint64_t done = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
@@ -392,8 +379,7 @@ CardLoadReport LoadCardWeights(const model::ModelFile& model,
     } else {
       copies.Copy(weight, bytes, to + piece.weight_offset);
     }
-    copies.PieceDone();
-    reader.Release(timed(&report.copying, [&] { return copies.Copied(); }));
+    reader.Enqueued(i, copies.stream());
     done += piece.use;
     if (progress && done < total) progress(done, total);
   }

@@ -96,10 +96,10 @@ std::string CardLoadReport::Line(const std::string& card) const {
   std::array<char, 200> text{};
   std::snprintf(
       text.data(), text.size(),
-      "%.2f s, %.1f GB/s (waiting for memory %.3f, pinned memory %.3f, reads %.3f, copies "
-      "%.3f, the end %.3f; link busy %.3f, repacking after it %.3f)",
+      "%.2f s, %.1f GB/s (waiting for memory %.3f, pinned memory %.3f, pieces %.3f, the end %.3f; "
+      "link busy %.3f, repacking after it %.3f)",
       read.seconds, static_cast<double>(read.bytes) / 1e9 / std::max(read.seconds, 1e-9), memory,
-      pinning, reading, copying, end, link, tail);
+      pinning, reading, end, link, tail);
   return "weights: " + memory::FormatBytes(read.bytes) + " to " + card + " in " + text.data();
 }
 

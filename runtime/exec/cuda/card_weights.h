@@ -58,10 +58,9 @@ class CardWeightLayout {
 struct CardLoadReport {
   memory::ReadReport read;
   double memory = 0;  // taking the card's memory
-  double pinning =
-      0;  // waiting for the ring of pinned memory, which another thread makes meanwhile
-  double reading = 0;  // waiting for bytes to be read
-  double copying = 0;  // waiting for copies, so that the ring has room
+  // Waiting for the ring of pinned memory, which another thread makes meanwhile.
+  double pinning = 0;
+  double reading = 0;  // waiting for bytes: of the files, or for room in the ring that copies free
   double end = 0;      // from the last copy's being enqueued until all is there
   double link = 0;     // on the card, beside the others: from the first copy to the last one's end
   double tail = 0;     // on the card: repacking after the last copy
