@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <sstream>
 #include <utility>
 
 #include "runtime/apps/hub_models.h"
@@ -18,16 +17,6 @@ using serve::Json;
 
 // Thrown when the plan is made and fits: nothing is loaded after it.
 struct Planned {};
-
-uint64_t MachineBytes() {
-  std::istringstream text(memory::ReadSystemText("/proc/meminfo").value_or(""));
-  std::string word;
-  uint64_t kib = 0;
-  while (text >> word) {
-    if (word == "MemTotal:" && text >> kib) return kib << 10U;
-  }
-  return 0;
-}
 
 Json SettingsJson(const serve::ParsedFlags& parsed) {
   Json settings = Json::Object();
@@ -202,7 +191,8 @@ ExitCode CodeOf(const std::exception& error, std::span<const memory::MemoryPlan>
   if (code != kExitPlan || plans.empty()) return code;
   const memory::MemoryPlan& host = plans.back();
   const bool shared = host.of() == memory::PlanOf::kHost && !host.Fits() &&
-                      host.limit_source() == "MemAvailable" && host.total() <= MachineBytes();
+                      host.limit_source() == "MemAvailable" &&
+                      host.total() <= memory::MachineMemory();
   return shared ? kExitBusy : code;
 }
 

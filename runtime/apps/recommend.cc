@@ -104,16 +104,6 @@ std::vector<std::string> CpuFeatures() {
   return found;
 }
 
-uint64_t RamTotal() {
-  std::istringstream text(memory::ReadSystemText("/proc/meminfo").value_or(""));
-  std::string word;
-  uint64_t kib = 0;
-  while (text >> word) {
-    if (word == "MemTotal:" && text >> kib) return kib << 10U;
-  }
-  return 0;
-}
-
 Json HostJson(const MachineView& machine) {
   Json features = Json::Array();
   for (const std::string& feature : machine.features) features.Append(feature);
@@ -130,11 +120,11 @@ Json HostJson(const MachineView& machine) {
 
 Json CardsJson(const MachineView& machine) {
   Json cards = Json::Array();
-  for (const VideoCard& card : machine.cards) {
+  for (const exec::VideoCard& card : machine.cards) {
     Json holders = Json::Array();
-    for (const CardHolder& holder : card.holders) {
-      holders.Append(
-          Json::Object({{"pid", holder.pid}, {"name", holder.name}, {"bytes", holder.bytes}}));
+    for (const exec::CardHolder& holder : card.holders.list) {
+      holders.Append(Json::Object(
+          {{"pid", holder.pid}, {"name", holder.name}, {"bytes", holder.bytes.value_or(0)}}));
     }
     cards.Append(Json::Object({{"index", card.index},
                                {"name", card.name},
@@ -197,9 +187,9 @@ MachineView LookAtMachine() {
   view.cpu = machine.cpu;
   view.cores = machine.cores;
   view.features = CpuFeatures();
-  view.ram_total = RamTotal();
+  view.ram_total = memory::MachineMemory();
   view.available = memory::AvailableHostMemory();
-  view.cards = LookAtCards();
+  view.cards = exec::LookAtCards();
   return view;
 }
 
@@ -212,7 +202,7 @@ Fit FitOf(const ListedModel& model, const MachineView& machine) {
     uint64_t free = 0;
   };
   std::vector<Place> places;
-  for (const VideoCard& card : machine.cards) {
+  for (const exec::VideoCard& card : machine.cards) {
     places.push_back({"CUDA" + std::to_string(card.index), card.free_bytes});
   }
   places.push_back({"cpu", machine.available ? machine.available->bytes : 0});
@@ -268,7 +258,7 @@ void PrintRecommendation(std::ostream& out, const std::vector<ListedModel>& mode
                          const MachineView& machine) {
   out << "host: " << machine.cpu << ", " << machine.cores << " cores, "
       << memory::FormatBytes(machine.available ? machine.available->bytes : 0) << " available\n";
-  for (const VideoCard& card : machine.cards) {
+  for (const exec::VideoCard& card : machine.cards) {
     out << "CUDA" << card.index << ": " << card.name << ", " << memory::FormatBytes(card.free_bytes)
         << " free\n";
   }

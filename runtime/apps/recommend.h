@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/apps/video_cards.h"
+#include "runtime/exec/nvml.h"
 #include "runtime/memory/host_memory.h"
 #include "runtime/serve/json_value.h"
 #include "runtime/serve/settings.h"
@@ -42,7 +42,7 @@ struct MachineView {
   std::vector<std::string> features;
   uint64_t ram_total = 0;
   std::optional<memory::HostLimit> available;  // the smallest of machine and control groups
-  std::vector<VideoCard> cards;
+  std::vector<exec::VideoCard> cards;
 };
 MachineView LookAtMachine();
 

@@ -53,8 +53,8 @@ std::optional<uint64_t> NumberAfter(const std::optional<std::string>& text, std:
   return std::nullopt;
 }
 
-std::optional<uint64_t> MachineBytes(const ReadText& read) {
-  const auto kib = NumberAfter(read("/proc/meminfo"), "MemAvailable:");
+std::optional<uint64_t> MachineBytes(const ReadText& read, std::string_view name) {
+  const auto kib = NumberAfter(read("/proc/meminfo"), name);
   if (!kib || *kib > UINT64_MAX / 1024) return std::nullopt;
   return *kib * 1024;
 }
@@ -106,12 +106,14 @@ std::optional<std::string> ReadSystemText(const std::string& path) {
   return text;
 }
 
+uint64_t MachineMemory(const ReadText& read) { return MachineBytes(read, "MemTotal:").value_or(0); }
+
 std::optional<HostLimit> AvailableHostMemory(const ReadText& read) {
   std::optional<HostLimit> least;
   const auto take = [&](std::optional<uint64_t> bytes, const std::string& source) {
     if (bytes && (!least || *bytes < least->bytes)) least = {*bytes, source};
   };
-  take(MachineBytes(read), "MemAvailable");
+  take(MachineBytes(read, "MemAvailable:"), "MemAvailable");
   const std::string groups = read("/proc/self/cgroup").value_or("");
   for (const bool version_2 : {true, false}) {
     auto path = GroupPath(groups, version_2);

@@ -26,4 +26,7 @@ std::optional<std::string> ReadSystemText(const std::string& path);
 // count as free in a control group, as they do in MemAvailable.
 std::optional<HostLimit> AvailableHostMemory(const ReadText& read = ReadSystemText);
 
+// All of the machine's memory in bytes (MemTotal); 0 where it is not told.
+uint64_t MachineMemory(const ReadText& read = ReadSystemText);
+
 }  // namespace bloomery::memory

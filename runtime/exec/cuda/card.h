@@ -15,7 +15,7 @@
 
 #include "kernels-common/cuda/launch.h"
 #include "runtime/base/error.h"
-#include "runtime/exec/cuda/card_holders.h"
+#include "runtime/exec/nvml.h"
 
 namespace bloomery::exec {
 

@@ -31,7 +31,7 @@ MachineView Machine(uint64_t host, const std::vector<uint64_t>& cards = {}) {
   MachineView machine;
   machine.available = memory::HostLimit{host, "MemAvailable"};
   for (const uint64_t free : cards) {
-    VideoCard card;
+    exec::VideoCard card;
     card.index = static_cast<uint32_t>(machine.cards.size());
     card.free_bytes = free;
     machine.cards.push_back(card);

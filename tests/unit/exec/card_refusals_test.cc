@@ -196,6 +196,22 @@ TEST(CardHolders, WhereNothingIsToldTheLineSaysWhy) {
               HasSubstr("there is no libno-such.so.1 here"));
 }
 
+TEST(CardHolders, CardsAreToldWithoutOpeningThem) {
+  const std::vector<VideoCard> cards = LookAtCards(BLOOMERY_FAKE_NVML);
+  ASSERT_EQ(cards.size(), 2U);
+  EXPECT_EQ(cards[0].index, 0U);
+  EXPECT_EQ(cards[0].name, "Example 9000");
+  EXPECT_EQ(cards[0].sm, "8.6");
+  EXPECT_EQ(cards[0].total_bytes, 24ULL << 30U);
+  EXPECT_EQ(cards[0].free_bytes, 9ULL << 30U);
+  EXPECT_EQ(cards[0].driver_cuda, "13.1");
+  EXPECT_EQ(cards[0].holders.list.size(), 4U);
+  EXPECT_EQ(cards[1].index, 1U);
+  EXPECT_EQ(cards[1].total_bytes, 0U);  // one that is not told
+  EXPECT_NE(cards[1].holders.untold, "");
+  EXPECT_TRUE(LookAtCards("libno-such.so.1").empty());
+}
+
 TEST(CardHolders, TheListOfCardsHasThem) {
   EXPECT_THAT(DescribeCards(Driver({{}, {}})),
               ElementsAre(AllOf(HasSubstr("CUDA0: Fake 0, compute capability 9.0, 80.0 GiB, 79.0 "

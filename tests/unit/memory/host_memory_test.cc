@@ -31,6 +31,15 @@ void ExpectLimit(const std::optional<HostLimit>& limit, uint64_t bytes, const ch
   EXPECT_EQ(limit->source, source);
 }
 
+TEST(HostMemory, AllOfTheMachineIsMemTotal) {
+  const auto of = [](const std::string& text) {
+    return MachineMemory([&](const std::string&) { return std::optional(text); });
+  };
+  EXPECT_EQ(of("MemFree: 10 kB\nMemTotal:       16000 kB\n"), 16000U * 1024);
+  EXPECT_EQ(of("MemTotal: much\n"), 0U);
+  EXPECT_EQ(MachineMemory([](const std::string&) { return std::optional<std::string>(); }), 0U);
+}
+
 TEST(HostMemory, WithoutGroupsItIsMemAvailable) {
   ExpectLimit(Available(kMachine), 8000 * 1024, "MemAvailable");
 }

@@ -32,14 +32,6 @@ class MessagesTest : public ServedTest {
     EXPECT_EQ(TextOf(body["error"], "type"), type) << answer.body;
     return TextOf(body["error"], "message");
   }
-  static std::vector<std::string> TypesOf(const std::vector<rapidjson::Document>& events) {
-    std::vector<std::string> types;
-    for (const auto& event : events) {
-      const std::string type = TextOf(event, "type");
-      if (types.empty() || types.back() != type) types.push_back(type);
-    }
-    return types;
-  }
 };
 
 TEST_F(MessagesTest, AnswerIsAMessageWhoseUsageSumsToThePrompt) {

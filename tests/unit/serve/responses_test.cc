@@ -33,14 +33,6 @@ class ResponsesTest : public ServedTest {
     }
     return events;
   }
-  static std::vector<std::string> TypesOf(const std::vector<rapidjson::Document>& events) {
-    std::vector<std::string> types;
-    for (const auto& event : events) {
-      const std::string type = TextOf(event, "type");
-      if (types.empty() || types.back() != type) types.push_back(type);
-    }
-    return types;
-  }
 };
 
 TEST_F(ResponsesTest, AnswerIsACompletedResponseWithOneMessage) {

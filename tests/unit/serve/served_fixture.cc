@@ -118,6 +118,15 @@ std::string ServedTest::ErrorOf(const test::Answer& answer, int status, const st
   return TextOf(body["error"], "message");
 }
 
+std::vector<std::string> ServedTest::TypesOf(const std::vector<rapidjson::Document>& events) {
+  std::vector<std::string> types;
+  for (const auto& event : events) {
+    const std::string type = TextOf(event, "type");
+    if (types.empty() || types.back() != type) types.push_back(type);
+  }
+  return types;
+}
+
 std::vector<rapidjson::Document> ServedTest::NamedEvents(const std::string& body) {
   std::vector<rapidjson::Document> events;
   for (size_t at = 0; at < body.size();) {

@@ -52,6 +52,8 @@ class ServedTest : public ::testing::Test {
   std::string ErrorOf(const test::Answer& answer, int status, const std::string& type);
   // Events of the named kind: each with its name, which is the "type" of its JSON as well.
   std::vector<rapidjson::Document> NamedEvents(const std::string& body);
+  // The kinds of them in their order, each run of a kind once.
+  static std::vector<std::string> TypesOf(const std::vector<rapidjson::Document>& events);
   // The JSON of each "data: " event but [DONE]; `done` says whether that came last.
   std::vector<rapidjson::Document> Events(const std::string& body, bool& done);
 

@@ -1,7 +1,7 @@
-// Which processes hold a card's memory, as the driver's management library tells it: for the list
-// of cards, and for whoever is refused because a card is full. The library is opened when it is
-// asked for and closed again; where there is none, or it does not tell (in a container it often may
-// not), the list is empty and says why. Never fails a load.
+// What the driver's management library (NVML) says of the cards and of the processes that hold
+// their memory, without opening a card: no memory of one is touched, nothing is waited for. The
+// library is opened when it is asked for and closed again; where there is none, or it does not tell
+// (in a container it often may not), lists are empty, and holders say why. Never fails a load.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,23 @@ struct CardHolders {
   std::string Lines() const;
 };
 
+struct VideoCard {
+  uint32_t index = 0;
+  std::string name;
+  std::string sm;  // "9.0"
+  uint64_t total_bytes = 0;
+  uint64_t free_bytes = 0;
+  std::string driver_cuda;  // "13.0": the newest CUDA the driver runs
+  CardHolders holders;
+};
+
 inline constexpr const char* kManagementLibrary = "libnvidia-ml.so.1";
 
 // `pci_bus_id`: "00000000:65:00.0".
 CardHolders FindCardHolders(const std::string& pci_bus_id,
                             const std::string& library = kManagementLibrary);
+
+// Every card, by the library's own numbers; what it does not tell of one stays empty or 0.
+std::vector<VideoCard> LookAtCards(const std::string& library = kManagementLibrary);
 
 }  // namespace bloomery::exec
