@@ -30,6 +30,10 @@ struct BankPicks {
   uint32_t used = 0;                 // experts a row picks
   std::string tier;                  // where its weights lie
   std::vector<uint64_t> picks = {};  // rows of each expert since loading; empty: not counted
+  // Of a bank that is split between a card (`tier`) and the host: frames it has there, and each
+  // expert's, -1 on the host. -1 and empty: it is not split.
+  int32_t frames = -1;
+  std::vector<int32_t> frame_of = {};
 };
 
 struct Residency {

@@ -259,6 +259,12 @@ std::vector<BankPicks> Seat::Banks(const std::string& tier, const PickCounts* pi
   return banks;
 }
 
+void Seat::BeginMove(const ExpertMove& move) {
+  throw Error(ErrorKind::kInternal, "expert " + std::to_string(move.in) + " of bank " +
+                                        std::to_string(move.bank) +
+                                        " cannot move: the banks of this seat are not split");
+}
+
 uint64_t Seat::DenseBytes() const {
   uint64_t bytes = 0;
   for (const plugin::Weight& weight : description_.weights) {

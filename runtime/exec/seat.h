@@ -43,6 +43,10 @@ struct SeatOptions {
   // where there is a driver); "none" or "cpu"; or a card's name, "CUDA0".
   std::string device = "none";
   uint64_t card_budget = 0;  // bytes; 0: what the card has free
+  // Frames of each bank on the card: so many of its experts lie there (0 to all of them). The
+  // others are computed on the host inside the card's passes, and the host then holds the weights
+  // of every expert, as in the file. -1: all on the card, nothing of them on the host.
+  int32_t card_frames = -1;
   uint64_t host_budget = 0;  // bytes; 0: what `available` says
   // The host memory left, asked once before anything is allocated; nullopt: it cannot be told.
   std::function<std::optional<memory::HostLimit>()> available = [] {
@@ -75,6 +79,18 @@ struct SeatCounters {
   uint64_t experts_picked = 0;     // distinct ones, over all banks and passes
   uint64_t expert_bytes = 0;       // what reading each of those once takes
   double wait_seconds = 0;         // of the passes' thread, for others at the ends of steps
+  // Of split banks: what the host computed of the above, and how often a pass handed work over.
+  uint64_t host_experts = 0;
+  uint64_t host_bytes = 0;
+  uint64_t hand_offs = 0;
+  double host_seconds = 0;  // the host computing, from a hand-off's ring to its answer
+};
+
+// An expert of a split bank that gets the frame of another. `out` -1: it takes a free frame.
+struct ExpertMove {
+  uint32_t bank = 0;
+  int32_t in = -1;
+  int32_t out = -1;
 };
 
 // One step of a pass that ran. `first` of its pass; waiting is the passes' thread's, for others.
@@ -131,6 +147,20 @@ class Seat : public PassRunner {
   virtual std::function<double()> MemoryReadMeter() = 0;
   // Memory by tier and class, and what each expert has had. Any thread, also beside a pass.
   virtual Residency ReadResidency() const = 0;
+  // Moving experts of split banks (SeatOptions::card_frames), all of it between passes, on the
+  // passes' thread. Frames of a bank on the card; -1: its banks are not split and nothing moves.
+  virtual int32_t CardFrames() const { return -1; }
+  // By expert of a bank: its frame on the card, or -1 where it is the host's. Valid until the next
+  // BeginMove or LandMoves; empty where banks are not split.
+  virtual std::span<const int32_t> FramesOf(size_t /*bank*/) const { return {}; }
+  // From now on `out` is the host's, and the bytes of `in` are on their way into its frame: they
+  // come beside the passes to follow. Throws Error(kInternal) for what cannot move (not split, `in`
+  // has a frame, `out` has none, no free frame, limits::kExpertMovesMax under way), Error(kDevice).
+  virtual void BeginMove(const ExpertMove& move);
+  // Gives experts whose bytes have arrived to the card, in the order they were begun (`wait`: all,
+  // within a deadline). How many; throws Error(kDevice) where a copy failed: those experts stay on
+  // the host, their frames are free, and passes go on.
+  virtual int32_t LandMoves(bool /*wait*/) { return 0; }
   // The plan that loading followed, every term named.
   virtual std::string PlanLine() const = 0;
   // The part of it that concerns the host's memory.

@@ -118,6 +118,10 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
             memory::PlanOf::kCard),
       host_plan_(options.host_budget,
                  options.host_budget == 0 ? options.available() : std::nullopt) {
+  if (options.card_frames >= 0) {
+    throw Error(ErrorKind::kUnsupported,
+                card.Id() + ": banks split between card and host are not offered yet");
+  }
   limits_.logit_rows_max = LogitRows(limits_.rows_max);
   CardWeightLayout layout(model, description_);
   LogDecoded(layout.decoded());
