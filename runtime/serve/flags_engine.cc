@@ -1,0 +1,208 @@
+// Rows of the table of flags: slots, memory, the prompt cache, and where the model runs.
+#include <charconv>
+
+#include "runtime/base/error.h"
+#include "runtime/base/limits.h"
+#include "runtime/serve/flag_rows.h"
+
+namespace bloomery::serve::rows {
+namespace {
+
+PlaneType PlaneTypeOf(std::string_view name) {
+  if (name == "f32") return PlaneType::kF32;
+  return name == "q8_0" ? PlaneType::kQ8_0 : PlaneType::kF16;
+}
+
+void SetParallel(S& s, const I& i) {
+  if (i.integer == 0) throw Error(ErrorKind::kUsage, "expected at least 1 slot");
+  s.parallel = i.integer < 0 ? 1 : static_cast<int>(i.integer);
+}
+
+void SetSimilarity(S& s, const I& i) {
+  if (!(i.real >= 0 && i.real <= 1)) throw Error(ErrorKind::kUsage, "expected 0 to 1");
+  s.slot_similarity = i.real;
+}
+
+// 0, a number of layers, or a word for all of them.
+bool ApplyCardLayers(S& s, const I& i) {
+  if (i.text == "auto" || i.text == "all" || i.text == "-1") {
+    s.card_layers.reset();
+    return true;
+  }
+  uint32_t layers = 0;
+  const char* const end = i.text.data() + i.text.size();
+  const auto [stop, error] = std::from_chars(i.text.data(), end, layers);
+  if (error != std::errc() || stop != end) {
+    throw Error(ErrorKind::kUsage, "expected a number of layers, auto or all");
+  }
+  s.card_layers = layers;
+  return true;
+}
+
+constexpr std::string_view kNoCard =
+    "a model lies whole on one card, or on the CPU, in this version";
+
+// Packed by hand: one field a line, as clang-format would have it, is three times as long.
+// clang-format off
+constexpr Flag kFlags[] = {
+    {.group = "Engine", .names = "-c --ctx-size --ctx", .env = "LLAMA_ARG_CTX_SIZE",
+     .value = kInteger, .metavar = "N", .fallback = "0 (as trained)", .min = 0, .max = kIntMax,
+     .help = "Context over all slots, in tokens; each slot gets an equal part.",
+     .apply = BLOOMERY_SET(s.context = static_cast<int>(i.integer))},
+    {.group = "Engine", .names = "-np --parallel", .env = "LLAMA_ARG_N_PARALLEL", .value = kInteger,
+     .metavar = "N", .fallback = "1", .min = -1, .max = limits::kSlotsMax,
+     .help = "Slots: requests that run at the same time. -1 is the default.",
+     .apply = BLOOMERY_SET(SetParallel(s, i))},
+    {.group = "Engine", .names = "-b --batch-size", .env = "LLAMA_ARG_BATCH", .value = kInteger,
+     .metavar = "N", .fallback = "2048", .min = 1, .max = limits::kBatchRowsMax,
+     .help = "Prompt tokens between two decode passes.",
+     .apply = BLOOMERY_SET(s.batch = static_cast<int>(i.integer))},
+    {.group = "Engine", .names = "-ub --ubatch-size", .env = "LLAMA_ARG_UBATCH", .value = kInteger,
+     .metavar = "N", .fallback = "512", .min = 1, .max = limits::kUbatchRowsMax,
+     .help = "Rows of one pass.",
+     .apply = BLOOMERY_SET(s.ubatch = static_cast<int>(i.integer))},
+    {.group = "Engine", .names = "-t --threads", .env = "LLAMA_ARG_THREADS", .value = kInteger,
+     .metavar = "N", .fallback = "-1 (one a core)", .min = -1, .max = limits::kThreadsMax,
+     .help = "Threads that compute.",
+     .apply = BLOOMERY_SET(s.threads = i.integer > 0 ? static_cast<int>(i.integer) : 0)},
+    {.group = "Engine", .names = "-tb --threads-batch", .env = "LLAMA_ARG_THREADS_BATCH",
+     .value = kInteger, .metavar = "N", .min = -1, .max = limits::kThreadsMax, .support = kIgnored,
+     .help = "One pool computes prompts and answers: -t sets it.",
+     .apply = BLOOMERY_ACCEPT_IF(i.integer <= 0)},
+    {.group = "Engine", .names = "-ctk --cache-type-k", .env = "LLAMA_ARG_CACHE_TYPE_K",
+     .value = kChoice, .metavar = "TYPE", .fallback = "f16", .choices = "f32|f16|q8_0",
+     .help = "Type of the key planes.", .apply = BLOOMERY_SET(s.type_k = PlaneTypeOf(i.text))},
+    {.group = "Engine", .names = "-ctv --cache-type-v", .env = "LLAMA_ARG_CACHE_TYPE_V",
+     .value = kChoice, .metavar = "TYPE", .fallback = "f16", .choices = "f32|f16|q8_0",
+     .help = "Type of the value planes.", .apply = BLOOMERY_SET(s.type_v = PlaneTypeOf(i.text))},
+    {.group = "Engine", .names = "--cache-prompt", .negative = "--no-cache-prompt",
+     .env = "LLAMA_ARG_CACHE_PROMPT", .value = kSwitch, .fallback = "on",
+     .help = "Keep the prefix a slot shares with the next request.",
+     .apply = BLOOMERY_SET(s.cache_prompt = i.on)},
+    {.group = "Engine", .names = "--cache-reuse", .env = "LLAMA_ARG_CACHE_REUSE", .value = kInteger,
+     .metavar = "N", .support = kIgnored, .help = "A state is never moved to other positions.",
+     .apply = BLOOMERY_ACCEPT_IF(i.integer == 0)},
+    {.group = "Engine", .names = "-cram --cache-ram", .env = "LLAMA_ARG_CACHE_RAM",
+     .value = kInteger, .metavar = "MiB",
+     .fallback = "8192, or half of what the plan leaves where that is less", .min = -1,
+     .max = INT32_MAX,
+     .help = "Host memory for states of earlier prompts; -1: no limit, 0: only the slots' own.",
+     .apply = BLOOMERY_SET(s.cache_ram_mib = i.integer)},
+    {.group = "Engine", .names = "--cache-disk", .env = "BLOOMERY_CACHE_DISK", .value = kText,
+     .metavar = "DIR", .fallback = "none",
+     .help = "A folder where the prompt cache lives on, past its memory and the server's end. Of "
+             "one server at a time; it is made where it is missing.",
+     .apply = BLOOMERY_SET(s.cache_disk = i.text)},
+    {.group = "Engine", .names = "--cache-disk-limit", .env = "BLOOMERY_CACHE_DISK_LIMIT",
+     .value = kText, .metavar = "BYTES", .fallback = "32GiB",
+     .help = "What that folder may take: bytes, or a number with KiB, MiB or GiB.",
+     .apply = BLOOMERY_SET(s.cache_disk_bytes = BytesOf(i.text))},
+    {.group = "Engine", .names = "--cache-idle-slots", .negative = "--no-cache-idle-slots",
+     .env = "LLAMA_ARG_CACHE_IDLE_SLOTS", .value = kSwitch, .support = kIgnored,
+     .help = "A state is saved when its slot is given away, never earlier and never not.",
+     .apply = BLOOMERY_ACCEPT_IF(i.on)},
+    {.group = "Engine", .names = "-ctxcp --ctx-checkpoints", .env = "LLAMA_ARG_CTX_CHECKPOINTS",
+     .value = kInteger, .metavar = "N", .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "-cms --checkpoint-min-step",
+     .env = "LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT", .value = kInteger, .metavar = "N",
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "-cb --cont-batching", .negative = "-nocb --no-cont-batching",
+     .env = "LLAMA_ARG_CONT_BATCHING", .value = kSwitch, .support = kIgnored,
+     .help = "Slots are always batched together.", .apply = BLOOMERY_ACCEPT_IF(i.on)},
+    {.group = "Engine", .names = "-kvu --kv-unified", .negative = "-no-kvu --no-kv-unified",
+     .env = "LLAMA_ARG_KV_UNIFIED", .value = kSwitch, .support = kIgnored,
+     .help = "Each slot has its own part of the context.", .apply = BLOOMERY_ACCEPT_IF(!i.on)},
+    {.group = "Engine", .names = "--kv-unified-per-slot", .env = "LLAMA_ARG_KV_UNIFIED_PER_SLOT",
+     .value = kInteger, .metavar = "N", .support = kIgnored,
+     .help = "Each slot has its own part of the context."},
+    {.group = "Engine", .names = "--context-shift", .negative = "--no-context-shift",
+     .env = "LLAMA_ARG_CONTEXT_SHIFT", .value = kSwitch, .support = kRefused,
+     .help = "A full context ends the answer; it is never shifted.",
+     .apply = BLOOMERY_ACCEPT_IF(!i.on)},
+    {.group = "Engine", .names = "--keep", .value = kInteger, .metavar = "N", .support = kIgnored,
+     .help = "A full context ends the answer; it is never shifted.",
+     .apply = BLOOMERY_ACCEPT_IF(i.integer == 0)},
+    {.group = "Engine", .names = "-sps --slot-prompt-similarity",
+     .env = "BLOOMERY_SLOT_PROMPT_SIMILARITY", .value = kReal, .metavar = "F", .fallback = "0.1",
+     .help = "A request takes the free slot with the longest common prefix where that is more than "
+             "this part of its prompt, else the one unused for longest; 0: always that.",
+     .apply = BLOOMERY_SET(SetSimilarity(s, i))},
+    {.group = "Engine", .names = "--sleep-idle-seconds", .value = kInteger, .metavar = "N",
+     .support = kIgnored, .help = kHintOnly, .apply = BLOOMERY_ACCEPT_IF(i.integer < 0)},
+    {.group = "Engine", .names = "--warmup", .negative = "--no-warmup", .value = kSwitch,
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "-fa --flash-attn", .env = "LLAMA_ARG_FLASH_ATTN",
+     .value = kChoice, .metavar = "WHEN", .choices = "on|off|auto", .support = kIgnored,
+     .help = "There is one form of attention.", .apply = BLOOMERY_ACCEPT_IF(i.text == "auto")},
+    {.group = "Engine", .names = "--swa-full", .env = "LLAMA_ARG_SWA_FULL", .value = kSwitch,
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "-C --cpu-mask", .value = kText, .metavar = "MASK",
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "-Cr --cpu-range", .value = kText, .metavar = "RANGE",
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "--cpu-strict", .value = kText, .metavar = "0|1",
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "--prio", .value = kInteger, .metavar = "N", .support = kIgnored,
+     .help = kHintOnly},
+    {.group = "Engine", .names = "--poll", .value = kInteger, .metavar = "N", .support = kIgnored,
+     .help = kHintOnly},
+    {.group = "Engine", .names = "--numa", .env = "LLAMA_ARG_NUMA", .value = kText,
+     .metavar = "TYPE", .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "--repack", .negative = "-nr --no-repack",
+     .env = "LLAMA_ARG_REPACK", .value = kSwitch, .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "--no-host", .env = "LLAMA_ARG_NO_HOST", .value = kSwitch,
+     .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "--op-offload", .negative = "--no-op-offload", .value = kSwitch,
+     .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-dt --defrag-thold", .env = "LLAMA_ARG_DEFRAG_THOLD",
+     .value = kReal, .metavar = "N", .support = kIgnored, .help = kHintOnly},
+    {.group = "Engine", .names = "-ngl --gpu-layers --n-gpu-layers",
+     .env = "LLAMA_ARG_N_GPU_LAYERS", .value = kText, .metavar = "N", .fallback = "auto",
+     .help = "0: as --device none. auto, all or -1: the whole model on the card where it fits. A "
+             "part of the layers on the card is not offered in this version.",
+     .apply = &ApplyCardLayers},
+    {.group = "Engine", .names = "-dev --device", .env = "LLAMA_ARG_DEVICE", .value = kText,
+     .metavar = "NAME", .fallback = "auto",
+     .help = "Where the model runs: auto takes the first card where the whole model fits one, "
+             "else the CPU, and says so; none; or one card (--list-devices names them).",
+     .apply = BLOOMERY_SET(s.device = i.text)},
+    {.group = "Engine", .names = "--list-devices", .value = kSwitch,
+     .help = "Print the cards of this machine and exit.",
+     .apply = BLOOMERY_SET(s.list_devices = i.on)},
+    {.group = "Engine", .names = "-mg --main-gpu", .env = "LLAMA_ARG_MAIN_GPU", .value = kInteger,
+     .metavar = "N", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-sm --split-mode", .env = "LLAMA_ARG_SPLIT_MODE", .value = kText,
+     .metavar = "MODE", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-ts --tensor-split", .env = "LLAMA_ARG_TENSOR_SPLIT",
+     .value = kText, .metavar = "LIST", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-ot --override-tensor", .env = "LLAMA_ARG_OVERRIDE_TENSOR",
+     .value = kText, .metavar = "LIST", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-cmoe --cpu-moe", .env = "LLAMA_ARG_CPU_MOE", .value = kSwitch,
+     .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-ncmoe --n-cpu-moe", .env = "LLAMA_ARG_N_CPU_MOE",
+     .value = kInteger, .metavar = "N", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-ncffn --n-cpu-ffn", .env = "LLAMA_ARG_N_CPU_FFN",
+     .value = kInteger, .metavar = "N", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "--card-budget", .env = "BLOOMERY_CARD_BUDGET", .value = kText,
+     .metavar = "BYTES", .fallback = "what the card has free",
+     .help = "Memory of the card the server may plan with: bytes, or a number with KiB, MiB or GiB.",
+     .apply = BLOOMERY_SET(s.card_budget_bytes = BytesOf(i.text))},
+    {.group = "Engine", .names = "-fit --fit", .env = "LLAMA_ARG_FIT", .value = kChoice,
+     .metavar = "WHEN", .choices = "on|off", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-fitt --fit-target", .env = "LLAMA_ARG_FIT_TARGET",
+     .value = kText, .metavar = "LIST", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-fitc --fit-ctx", .env = "LLAMA_ARG_FIT_CTX", .value = kInteger,
+     .metavar = "N", .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "-kvo --kv-offload", .negative = "-nkvo --no-kv-offload",
+     .env = "LLAMA_ARG_KV_OFFLOAD", .value = kSwitch, .support = kIgnored, .help = kNoCard},
+    {.group = "Engine", .names = "--rpc", .env = "LLAMA_ARG_RPC", .value = kText,
+     .metavar = "SERVERS", .support = kRefused,
+     .help = "The server does not compute on other machines."},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const Flag> Engine() { return kFlags; }
+
+}  // namespace bloomery::serve::rows
