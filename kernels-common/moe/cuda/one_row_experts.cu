@@ -23,6 +23,7 @@ __global__ void __launch_bounds__(32 * kInGroups, 3)
     OneRowGateUpKernel(const __grid_constant__ GateUpParams p) {
   __shared__ float partial[2 * kInGroups * 16];
   __shared__ int expert;
+  __shared__ bool for_host;  // the writer's: whether a pick is the host's
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int group = static_cast<int>(threadIdx.x / 32);
   const int pick = static_cast<int>(blockIdx.y);
@@ -52,6 +53,10 @@ __global__ void __launch_bounds__(32 * kInGroups, 3)
       }
       if (lane == 0 && !routed.finite) atomicMin(p.failed_row, 0);
       __threadfence();
+      if (p.frame_of != nullptr) {
+        const bool far = __any_sync(kAllLanes, lane < kPicks && p.frame_of[routed.my_id] < 0);
+        if (lane == 0) for_host = far;
+      }
     }
   }
   const OneRowB<kQ4K> b(own, lane);
@@ -61,7 +66,13 @@ __global__ void __launch_bounds__(32 * kInGroups, 3)
   if (writer && group == 0 && p.counts.experts != nullptr && lane < kPicks) {
     atomicAdd(p.counts.experts + p.router.ids[lane], 1U);
   }
-  const std::size_t at = static_cast<std::size_t>(expert) * p.gate.expert_bytes +
+  int frame = expert;
+  if (p.frame_of != nullptr) {
+    if (writer) HandOver(p, 1, for_host);
+    frame = p.frame_of[expert];
+    if (frame < 0) return;
+  }
+  const std::size_t at = static_cast<std::size_t>(frame) * p.gate.expert_bytes +
                          (blockIdx.x * kInGroups + group) * CardTile<kQ4K>::kBytes;
   CardTile<kQ4K>::Raw gate;
   CardTile<kQ4K>::Raw up;
@@ -104,10 +115,15 @@ __global__ void __launch_bounds__(32 * kDownWarps, 1)
   // Asked for on the word of ids that may not be final (rows_experts.cu), read past L1.
   std::int32_t id = __ldcg(p.ids + pick);
   typename Tile::Raw raw;
-  const bool early = id >= 0 && id < p.experts;
-  if (early) Tile::Load(p.down.data + id * p.down.expert_bytes + place, lane, raw);
+  const auto frame_of = [&p](std::int32_t expert) {
+    return p.frame_of == nullptr ? expert : p.frame_of[expert];
+  };
+  std::int32_t frame = id >= 0 && id < p.experts ? frame_of(id) : -1;
+  const bool early = frame >= 0;
+  if (early) Tile::Load(p.down.data + frame * p.down.expert_bytes + place, lane, raw);
   WaitForInputs();
   const std::int32_t now = __ldcg(p.ids + pick);
+  const bool with_host = HasHostPart(p.hand_off);
   float v[8];
   LoadStretch(p.h + static_cast<std::size_t>(pick) * p.h_stride, 256 * group + 8 * lane, 768, v);
   const int output = 16 * static_cast<int>(blockIdx.x) + static_cast<int>(threadIdx.x) / kPicks;
@@ -116,7 +132,8 @@ __global__ void __launch_bounds__(32 * kDownWarps, 1)
   const float weight = sums_up ? p.weights[of_pick] : 0.0F;
   const float residual = sums_up && p.residual != nullptr ? p.residual[output] : 0.0F;
   if (!early || now != id) {
-    Tile::Load(p.down.data + now * p.down.expert_bytes + place, lane, raw);
+    frame = frame_of(now);
+    if (frame >= 0) Tile::Load(p.down.data + frame * p.down.expert_bytes + place, lane, raw);
   }
   const LaneCodes codes = QuantiseLane<256>(v);
   // Codes and cut sums change lanes.
@@ -135,8 +152,11 @@ __global__ void __launch_bounds__(32 * kDownWarps, 1)
     u = OneRowDot(raw, own, sums);
   }
   if (q < 2) {
-    partial[kPickStride * pick + 16 * group + lane / 4 + 8 * q] = __fmaf_rn(codes.scale, u, 0.0F);
+    // What the host computes adds nothing here.
+    partial[kPickStride * pick + 16 * group + lane / 4 + 8 * q] =
+        frame < 0 ? 0.0F : __fmaf_rn(codes.scale, u, 0.0F);
   }
+  if (with_host && threadIdx.x == 0) WaitForHost(p.hand_off);
   __syncthreads();
   if (!sums_up) return;
   // Threads r*8 + pick.
@@ -144,7 +164,9 @@ __global__ void __launch_bounds__(32 * kDownWarps, 1)
   float y = 0.0F;
 #pragma unroll
   for (int i = 0; i < kOutGroups; ++i) y += t[16 * i];
-  const float moe = SumOfPicks(weight * y, p.failed_row);
+  const long long others =
+      with_host && of_pick == 0 ? HostSum(p.hand_off.sums, static_cast<std::size_t>(output)) : 0;
+  const float moe = SumOfPicks(weight * y, p.failed_row, others);
   if (of_pick == 0) {
     p.out[output] = p.residual == nullptr ? moe : residual + moe;
   }

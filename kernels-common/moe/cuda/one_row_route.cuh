@@ -62,8 +62,10 @@ __device__ __forceinline__ Routed RouteUpTo(float (&p)[4], int experts, int last
   return routed;
 }
 
-// N7 of an output's eight picks, lanes 8r + pick with v_p each: f32(sum Q) * 2^-32.
-__device__ __forceinline__ float SumOfPicks(float value, std::int32_t* failed_row) {
+// N7 of an output's eight picks, lanes 8r + pick with v_p each: f32(sum Q) * 2^-32. `others`: Q of
+// picks that are summed elsewhere, counted once.
+__device__ __forceinline__ float SumOfPicks(float value, std::int32_t* failed_row,
+                                            long long others = 0) {
   const bool valid = fabsf(value) < 0x1p26F;
   if (!valid) atomicMin(failed_row, 0);
   long long sum = valid ? __double2ll_rn(static_cast<double>(value) * 0x1p32) : 0;
@@ -71,7 +73,7 @@ __device__ __forceinline__ float SumOfPicks(float value, std::int32_t* failed_ro
   for (int step = 1; step < kOneRowPicks; step *= 2) {
     sum += __shfl_xor_sync(kAllLanes, sum, step);
   }
-  return __ll2float_rn(sum) * 0x1p-32F;
+  return __ll2float_rn(sum + others) * 0x1p-32F;
 }
 
 }  // namespace bloomery::kernels::cuda

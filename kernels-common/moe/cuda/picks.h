@@ -18,4 +18,9 @@ struct PickCounts {
   std::uint32_t* distinct = nullptr;  // one: experts that some row of the pass picked
 };
 
+// The frame of each expert on the card, -1 where it is the host's, in device memory; read at every
+// launch. Null: expert e is in frame e. A bank's matrices then hold frames where else they hold
+// experts.
+using FrameMap = const std::int32_t*;
+
 }  // namespace bloomery::kernels::cuda

@@ -65,14 +65,20 @@ __device__ std::int32_t BlockScan(std::int32_t value, std::int32_t* warp_sums,
   return (warp == 0 ? 0 : before) + inclusive - value;
 }
 
-// A lane's picks of a batch of 32 * kBatch pairs from `start`, -1 beyond `end`: all loads at once.
+// A lane's picks of a batch of 32 * kBatch pairs from `start`, -1 beyond `end` and where they are
+// the host's: all loads at once.
 constexpr int kBatch = 8;
-__device__ __forceinline__ void LoadBatch(const std::int32_t* ids, std::int32_t start,
+__device__ __forceinline__ void LoadBatch(const GroupPicksArgs& args, std::int32_t start,
                                           std::int32_t end, std::int32_t (&expert)[kBatch]) {
 #pragma unroll
   for (int i = 0; i < kBatch; ++i) {
     const std::int32_t pair = start + 32 * i + static_cast<std::int32_t>(threadIdx.x % 32);
-    expert[i] = pair < end ? ids[pair] : -1;
+    expert[i] = pair < end ? args.ids[pair] : -1;
+  }
+  if (args.frame_of == nullptr) return;
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    if (expert[i] >= 0 && args.frame_of[expert[i]] < 0) expert[i] = -1;
   }
 }
 
@@ -84,7 +90,7 @@ __device__ void PlacePairs(const GroupPicksArgs& args, std::int32_t begin, std::
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   for (std::int32_t start = begin; start < end; start += 32 * kBatch) {
     std::int32_t batch[kBatch];
-    LoadBatch(args.ids, start, end, batch);
+    LoadBatch(args, start, end, batch);
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const std::int32_t expert = batch[i];
@@ -109,6 +115,8 @@ __device__ void PlacePairs(const GroupPicksArgs& args, std::int32_t begin, std::
           next[expert] = base + __popc(same);
           masks[expert] = 0;
         }
+      } else if (args.frame_of != nullptr && start + 32 * i + lane < end) {
+        args.groups.pair_places[start + 32 * i + lane] = -1;
       }
       __syncwarp();
     }
@@ -140,7 +148,7 @@ __global__ void __launch_bounds__(kGroupThreads)
   __syncthreads();
   for (std::int32_t start = begin; start < end; start += 32 * kBatch) {
     std::int32_t expert[kBatch];
-    LoadBatch(args.ids, start, end, expert);
+    LoadBatch(args, start, end, expert);
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       if (expert[i] >= 0) {
@@ -172,9 +180,10 @@ __global__ void __launch_bounds__(kGroupThreads)
       place += here;
     }
     args.groups.offsets[thread] = first;
+    const std::int32_t frame =
+        args.frame_of == nullptr || count == 0 ? thread : args.frame_of[thread];
     for (std::int32_t t = 0; t < tiles; ++t) {
-      args.groups.tiles[first_tile + t] = {thread, first + t * size, min(size, count - t * size),
-                                           0};
+      args.groups.tiles[first_tile + t] = {frame, first + t * size, min(size, count - t * size), 0};
     }
   }
   if (args.counts.experts != nullptr && count != 0) {
@@ -218,14 +227,23 @@ __global__ void __launch_bounds__(kSumThreads) PickSumKernel(const PickSumRowsAr
   for (std::int32_t pick = 0; pick < top_k; ++pick) {
     const std::int32_t pair = row * top_k + pick;
     const float w = p.weights[pair];
+    const std::int32_t place = p.pair_places[pair];
+    if (place < 0) continue;
     const float4 y = *reinterpret_cast<const float4*>(
-        p.y + static_cast<std::size_t>(p.pair_places[pair]) * p.y_stride + column);
+        p.y + static_cast<std::size_t>(place) * p.y_stride + column);
     const float v[4] = {w * y.x, w * y.y, w * y.z, w * y.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       valid = valid && fabsf(v[i]) < 0x1p26F;
       sum[i] += __double2ll_rn(static_cast<double>(v[i]) * 0x1p32);
     }
+  }
+  if (args.others != nullptr) {
+    const auto* others = reinterpret_cast<const longlong2*>(
+        args.others + static_cast<std::size_t>(row) * p.dim + column);
+    const longlong2 a = others[0];
+    const longlong2 b = others[1];
+    sum[0] += a.x, sum[1] += a.y, sum[2] += b.x, sum[3] += b.y;
   }
   float out[4];
 #pragma unroll

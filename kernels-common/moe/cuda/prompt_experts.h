@@ -32,7 +32,7 @@ inline constexpr std::int32_t kTilePlaces = 64;
 
 // One unit of the grouped linears: `count` places of one expert, from place `first`. Never empty.
 struct ExpertTile {
-  std::int32_t expert = 0;
+  std::int32_t expert = 0;  // of a split bank: its frame
   std::int32_t first = 0;
   std::int32_t count = 0;
   std::int32_t unused = 0;
@@ -59,15 +59,19 @@ struct GroupPicksArgs {
   RowBound rows;             // rows, not picks
   PickGroups groups;
   PickCounts counts;
+  // Picks of the host have no place (-1) and are not counted.
+  FrameMap frame_of = nullptr;
 };
 
 cudaError_t PreparePromptExperts();
 cudaError_t GroupPicks(const Launch& launch, const GroupPicksArgs& args);
 
 // N7 for all columns of each row. dim and strides divide by 4, arrays are 16-byte aligned. A pick
-// that is not finite or |v_p| >= 2^26 sets *failed_row as RouteRows does.
+// that is not finite or |v_p| >= 2^26 sets *failed_row as RouteRows does. Pairs without a place
+// (-1) are left out.
 struct PickSumRowsArgs {
   PickSumArgs sum;
+  const std::int64_t* others = nullptr;  // rows * dim, or null: sums of Q made elsewhere
   RowBound rows;
   std::int32_t* failed_row = nullptr;
 };

@@ -68,10 +68,11 @@ __global__ void __launch_bounds__(1024, 1) GateUpKernel(const __grid_constant__ 
   const bool idle = RouteRows<kOne>(p, rows, picks, table);
   if (idle) CopyQuantisedRows(p.quantised, codes, rows, 32 * rows);
   __syncthreads();
-  CollectPicks<kOne>(p.experts, p.top_k, rows, picks, table);
+  CollectPicks<kOne>(p.experts, p.top_k, rows, p.frame_of, picks, table);
   if (blockIdx.x == 0) {
     AllowNext();
     CountDistinct(p, picks);
+    HandOver(p, rows, picks.host > 0);
   }
   if (rows == 0) return;
 
@@ -193,7 +194,7 @@ __global__ void __launch_bounds__(kDownWarps * 32, 1)
       AddPick<kOne>(ids[i], i / p.top_k, i % p.top_k, picks, table);
     }
     __syncthreads();
-    CollectPicks<kOne>(p.experts, p.top_k, count, picks, table);
+    CollectPicks<kOne>(p.experts, p.top_k, count, p.frame_of, picks, table);
     ahead_pick = slot;
     ahead_group = part;
     for (int stage = 0; stage < p.stages; ++stage) issue();
@@ -282,9 +283,19 @@ __global__ void __launch_bounds__(kDownWarps * 32, 1)
     }
     __syncthreads();
   }
+  const bool with_host = HasHostPart(p.hand_off);
+  if (with_host) {
+    if (threadIdx.x == 0) WaitForHost(p.hand_off);
+    __syncthreads();
+  }
   for (int i = static_cast<int>(threadIdx.x); i < outputs; i += static_cast<int>(blockDim.x)) {
     const int output = 16 * static_cast<int>(blockIdx.x) + i % 16;
-    if (output < p.n) StorePickSum(p, static_cast<long long>(sums[i]), i / 16, output);
+    if (output >= p.n) continue;
+    auto sum = static_cast<long long>(sums[i]);
+    if (with_host) {
+      sum += HostSum(p.hand_off.sums, static_cast<std::size_t>(i / 16) * p.n + output);
+    }
+    StorePickSum(p, sum, i / 16, output);
   }
 }
 
@@ -408,6 +419,8 @@ cudaError_t ExpertGateUpRows(const Launch& launch, const ExpertGateUpRowsArgs& a
   p.router.weights = args.weights;
   p.failed_row = args.failed_row;
   p.counts = args.counts;
+  p.frame_of = args.frame_of;
+  p.hand_off = args.hand_off;
   p.matrices = both ? 2 : 1;
   p.gated = args.part == GateUpPart::kUp;
   p.quantised = View(args.quantised);
@@ -423,6 +436,7 @@ cudaError_t ExpertGateUpRows(const Launch& launch, const ExpertGateUpRowsArgs& a
   p.h = args.h;
   p.h_stride = args.h_stride;
   const std::size_t group = first.format->activation_group;
+  p.input_bytes = group == 0 ? first.k * sizeof(float) : args.quantised.row_bytes;
   if (group == 0) return FloatGateUp(launch, p);
   if (args.quantised.k != first.k || args.quantised.group != group) {
     return cudaErrorInvalidValue;
@@ -432,8 +446,9 @@ cudaError_t ExpertGateUpRows(const Launch& launch, const ExpertGateUpRowsArgs& a
   if (!CommonTypes::Has(p.gate.type) || !CommonTypes::Has(p.up.type)) {
     return StartGateUp<Types256, false>(launch, p);
   }
-  return p.rows == 1 && p.experts <= kOneRowExpertsMax ? StartGateUp<CommonTypes, true>(launch, p)
-                                                       : StartGateUp<CommonTypes, false>(launch, p);
+  const bool one = p.rows == 1 && p.experts <= kOneRowExpertsMax && p.frame_of == nullptr;
+  return one ? StartGateUp<CommonTypes, true>(launch, p)
+             : StartGateUp<CommonTypes, false>(launch, p);
 }
 
 cudaError_t ExpertDownRows(const Launch& launch, const ExpertDownRowsArgs& args) {
@@ -459,13 +474,15 @@ cudaError_t ExpertDownRows(const Launch& launch, const ExpertDownRowsArgs& args)
   p.out = args.out;
   p.out_stride = args.out_stride;
   p.failed_row = args.failed_row;
+  p.frame_of = args.frame_of;
+  p.hand_off = args.hand_off;
   const std::size_t group = args.down.format->activation_group;
   if (group == 0) return FloatDown(launch, p);
   if (HasOneRowDown(p)) return OneRowDown(launch, p);
   if (group == 32) return StartDown<Types32, false>(launch, p);
   if (!CommonTypes::Has(p.down.type)) return StartDown<Types256, false>(launch, p);
-  return p.rows == 1 ? StartDown<CommonTypes, true>(launch, p)
-                     : StartDown<CommonTypes, false>(launch, p);
+  return p.rows == 1 && p.frame_of == nullptr ? StartDown<CommonTypes, true>(launch, p)
+                                              : StartDown<CommonTypes, false>(launch, p);
 }
 
 }  // namespace bloomery::kernels::cuda

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "kernels-common/cuda/launch.h"
+#include "kernels-common/moe/cuda/hand_off.h"
 #include "kernels-common/moe/cuda/picks.h"
 #include "kernels-common/moe/moe.h"
 #include "kernels-common/quant/cuda/card_form.h"
@@ -32,6 +33,8 @@ struct ExpertGateUpRowsArgs {
   float* weights = nullptr;            // overwritten: rows * top_k
   std::int32_t* failed_row = nullptr;  // one value
   PickCounts counts;
+  FrameMap frame_of = nullptr;  // h of the host's picks is not written
+  HandOff hand_off;             // where frame_of is; not for kUp
   GateUpPart part = GateUpPart::kBoth;
   // Activations: `quantised` (group as the format's, data in device memory) for integer formats, x
   // (k floats, 16-byte aligned rows) for float ones. Gate and up of one launch share the group.
@@ -59,6 +62,8 @@ struct ExpertDownRowsArgs {
   float* out = nullptr;  // may be residual
   std::size_t out_stride = 0;
   std::int32_t* failed_row = nullptr;
+  FrameMap frame_of = nullptr;
+  HandOff hand_off;  // as ExpertGateUpRows had it
 };
 
 // Once a device, before the first launch.

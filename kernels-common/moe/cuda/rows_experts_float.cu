@@ -48,8 +48,11 @@ __global__ void __launch_bounds__(32 * kWarps)
   RouteRows<false>(p, rows, picks, table);
   AllowNext();
   __syncthreads();
-  CollectPicks<false>(p.experts, p.top_k, rows, picks, table);
-  if (blockIdx.x == 0) CountDistinct(p, picks);
+  CollectPicks<false>(p.experts, p.top_k, rows, p.frame_of, picks, table);
+  if (blockIdx.x == 0) {
+    CountDistinct(p, picks);
+    HandOver(p, rows, picks.host > 0);
+  }
   const int units = picks.count * p.n;
   for (int unit = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x / 32);
        unit < units; unit += static_cast<int>(gridDim.x) * kWarps) {
@@ -93,7 +96,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     AddPick<false>(p.ids[i], i / p.top_k, i % p.top_k, picks, table);
   }
   __syncthreads();
-  CollectPicks<false>(p.experts, p.top_k, rows, picks, table);
+  CollectPicks<false>(p.experts, p.top_k, rows, p.frame_of, picks, table);
   const int output = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x / 32);
   if (output >= p.n) return;
   long long sums[kRowsMax] = {};
@@ -118,9 +121,14 @@ __global__ void __launch_bounds__(32 * kWarps)
       }
     }
   }
+  const bool with_host = HasHostPart(p.hand_off);
+  if (with_host && lane == 0) WaitForHost(p.hand_off);
 #pragma unroll
   for (int row = 0; row < kRowsMax; ++row) {
-    if (row < rows && lane == 0) StorePickSum(p, sums[row], row, output);
+    if (row >= rows || lane != 0) continue;
+    const std::size_t at = static_cast<std::size_t>(row) * p.n + output;
+    const long long sum = sums[row] + (with_host ? HostSum(p.hand_off.sums, at) : 0);
+    StorePickSum(p, sum, row, output);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "kernels-common/cuda/launch.cuh"
 #include "kernels-common/linear/cuda/row_codes.cuh"
 #include "kernels-common/linear/cuda/rows_linear.h"
+#include "kernels-common/moe/cuda/hand_off.cuh"
 #include "kernels-common/moe/cuda/route.cuh"
 #include "kernels-common/moe/cuda/rows_experts.h"
 #include "kernels-common/quant/cuda/quantise.cuh"
@@ -27,8 +28,11 @@ struct GateUpParams {
   RouterArgs router;
   std::int32_t* failed_row;
   PickCounts counts;
-  std::int32_t matrices;  // 2; or 1, which is `gate`, whichever it is, `up` having no bytes
-  bool gated;             // one matrix: its values are multiplied to silu(h)
+  FrameMap frame_of;
+  HandOff hand_off;
+  std::size_t input_bytes;  // of a row that is handed over
+  std::int32_t matrices;    // 2; or 1, which is `gate`, whichever it is, `up` having no bytes
+  bool gated;               // one matrix: its values are multiplied to silu(h)
   QuantisedView quantised;
   const float* x;
   std::size_t x_stride;
@@ -75,13 +79,17 @@ struct DownParams {
   float* out;
   std::size_t out_stride;
   std::int32_t* failed_row;
+  FrameMap frame_of;
+  HandOff hand_off;
 };
 
 inline constexpr int kPassPicksMax = kRowsMax * static_cast<int>(kMaxPicks);
 
-// The distinct experts of a pass in ascending order; of one row: its picks in their order.
+// The distinct experts of a pass in ascending order; of one row: its picks in their order. Of a
+// split bank those on the card, by their frames.
 struct PassPicks {
   int count;
+  int host;  // distinct experts that are the host's
   std::int16_t expert[kPassPicksMax];
   // Byte r: 1 + which pick of row r the expert is, or 0.
   unsigned long long ranks[kPassPicksMax];
@@ -116,24 +124,35 @@ __device__ __forceinline__ void AddPick(int expert, int row, int rank, PassPicks
 
 // After all AddPick and a barrier; ends with one.
 template <bool kOne>
-__device__ __forceinline__ void CollectPicks(int experts, int top_k, int rows, PassPicks& picks,
-                                             const unsigned long long* table) {
+__device__ __forceinline__ void CollectPicks(int experts, int top_k, int rows, FrameMap frame_of,
+                                             PassPicks& picks, const unsigned long long* table) {
   if constexpr (kOne) {
-    if (threadIdx.x == 0) picks.count = rows == 0 ? 0 : top_k;
+    if (threadIdx.x == 0) {
+      picks.count = rows == 0 ? 0 : top_k;
+      picks.host = 0;
+    }
   } else if (threadIdx.x < 32) {
     const int lane = static_cast<int>(threadIdx.x);
     int count = 0;
+    int all = 0;
     for (int first = 0; first < experts; first += 32) {
       const unsigned long long ranks = first + lane < experts ? table[first + lane] : 0;
-      const unsigned mask = __ballot_sync(kAllLanes, ranks != 0);
+      int frame = first + lane;
+      if (frame_of != nullptr && ranks != 0) frame = frame_of[first + lane];
+      const bool here = ranks != 0 && frame >= 0;
+      const unsigned mask = __ballot_sync(kAllLanes, here);
       const int place = count + __popc(mask & ((1U << lane) - 1U));
-      if (ranks != 0) {
-        picks.expert[place] = static_cast<std::int16_t>(first + lane);
+      if (here) {
+        picks.expert[place] = static_cast<std::int16_t>(frame);
         picks.ranks[place] = ranks;
       }
       count += __popc(mask);
+      all += __popc(__ballot_sync(kAllLanes, ranks != 0));
     }
-    if (lane == 0) picks.count = count;
+    if (lane == 0) {
+      picks.count = count;
+      picks.host = all - count;
+    }
   }
   __syncthreads();
 }
@@ -182,7 +201,35 @@ __device__ __forceinline__ bool RouteRows(const GateUpParams& p, int rows, PassP
 // After CollectPicks, by the first block.
 __device__ __forceinline__ void CountDistinct(const GateUpParams& p, const PassPicks& picks) {
   if (p.counts.distinct != nullptr && threadIdx.x == 0) {
-    *p.counts.distinct += static_cast<std::uint32_t>(picks.count);
+    *p.counts.distinct += static_cast<std::uint32_t>(picks.count + picks.host);
+  }
+}
+
+// By all threads of the block that wrote ids and weights, after a barrier; `host`: whether a pick
+// is the host's, for all threads alike.
+__device__ __forceinline__ void HandOver(const GateUpParams& p, int rows, bool host) {
+  const HandOff& to = p.hand_off;
+  if (to.ring == nullptr) return;
+  if (host) {
+    for (int i = static_cast<int>(threadIdx.x); i < rows * p.top_k;
+         i += static_cast<int>(blockDim.x)) {
+      to.ids[i] = p.router.ids[i];
+      to.weights[i] = p.router.weights[i];
+    }
+    if (p.quantised.data != nullptr) {
+      CopyByBlock(to.input, p.quantised.data, p.input_bytes * static_cast<std::size_t>(rows));
+    } else {
+      for (int row = 0; row < rows; ++row) {
+        CopyByBlock(to.input + static_cast<std::size_t>(row) * p.input_bytes,
+                    reinterpret_cast<const std::byte*>(p.x + row * p.x_stride), p.input_bytes);
+      }
+    }
+    __threadfence_system();
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) {
+    *to.pending = host ? 1 : 0;
+    ReleaseToHost(to.ring, host ? kRingsPicks : kRingsNoPick);
   }
 }
 
