@@ -1,0 +1,247 @@
+#include "runtime/memory/placement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/refusal.h"
+
+namespace bloomery::memory {
+namespace {
+
+using test::Refusal;
+using test::RefusalOf;
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+// Four layers of 16 experts: 1 + 1 + 2 MiB of each on the card, 5 with the host; 100 MiB dense.
+SeatSizes Toy() {
+  SeatSizes sizes;
+  sizes.slots = 2;
+  sizes.slot_context = 1024;
+  sizes.rows_max = 512;
+  sizes.card_dense = 100 * kMiB;
+  for (int32_t layer = 0; layer < 4; ++layer) {
+    sizes.banks.push_back({.layer = layer,
+                           .experts = 16,
+                           .used = 2,
+                           .card_parts = {kMiB, kMiB, 2 * kMiB},
+                           .host_bytes = 5 * kMiB});
+  }
+  sizes.card_beside = {{"planes k", 30 * kMiB}, {"logits", 10 * kMiB}};
+  sizes.host_beside = {{"pinned", 3 * kMiB}};
+  return sizes;
+}
+
+CardRoom Card(uint64_t free) {
+  return {.id = "CUDA0", .total = 8 * kGiB, .free = free, .reserve = 0, .granule = 2 * kMiB};
+}
+
+HostRoom Host(uint64_t bytes) {
+  return {.budget = 0, .available = HostLimit{bytes, "MemAvailable"}};
+}
+
+uint64_t Term(const MemoryPlan& plan, const std::string& name) {
+  for (const PlanTerm& term : plan.terms()) {
+    if (term.name == name) return term.bytes;
+  }
+  ADD_FAILURE() << "no term " << name << " in " << plan.Line();
+  return 0;
+}
+
+TEST(Placement, TheLineNamesPlaceExpertsSlotsAndEveryTermOfBothMemories) {
+  // Dense and beside take 140 MiB; a frame in each of 4 banks takes 16. 10 frames: 300 MiB.
+  const Placement split = PlaceOnCard(Place::kSplit, Toy(), Card(300 * kMiB), Host(kGiB));
+  EXPECT_EQ(split.Line(),
+            "plan: split on CUDA0; experts on the card: 10 of 16 in 4 banks (40 of 64); 2 slots of "
+            "1024 rows, ubatch 512; card plan: weights 100.0 MiB + experts 160.0 MiB + planes k "
+            "30.0 MiB + logits 10.0 MiB = 300.0 MiB of 300.0 MiB available (CUDA0 free but a "
+            "reserve for the driver); host plan: experts 120.0 MiB + pinned 3.0 MiB = 123.0 MiB of "
+            "1.0 GiB available (MemAvailable)");
+  split.Check();
+}
+
+TEST(Placement, FramesAreAsManyAsFitAndTheSameInEveryBank) {
+  for (const auto& [free, frames] : {std::pair<uint64_t, uint32_t>{140 * kMiB, 0},
+                                     {155 * kMiB, 0},
+                                     {156 * kMiB, 1},
+                                     {379 * kMiB, 14},
+                                     {380 * kMiB, 15},
+                                     {396 * kMiB, 16},
+                                     {8 * kGiB, 16}}) {
+    const Placement split = PlaceOnCard(Place::kSplit, Toy(), Card(free), Host(kGiB));
+    EXPECT_THAT(split.frames, ElementsAre(frames, frames, frames, frames)) << free;
+    EXPECT_TRUE(split.Fits());
+    EXPECT_LE(split.card->total(), free);
+    // What the card lacks the host has: 64 experts in all.
+    if (frames < 16) {
+      EXPECT_EQ(Term(split.host, "experts"), (64 - uint64_t{4} * frames) * 5 * kMiB);
+    }
+  }
+}
+
+TEST(Placement, AHostThatKeepsAllExpertsHoldsThoseOfTheCardToo) {
+  SeatSizes sizes = Toy();
+  sizes.host_keeps_all = true;
+  const Placement split = PlaceOnCard(Place::kSplit, sizes, Card(300 * kMiB), Host(kGiB));
+  EXPECT_EQ(split.ExpertsOnCard(), 40U);
+  EXPECT_EQ(Term(split.host, "experts"), 64 * 5 * kMiB);
+}
+
+TEST(Placement, PartsOfABankAreAlignedOnceForAllItsFrames) {
+  const BankShape bank = {.experts = 8, .card_parts = {100, 100, 300}};
+  EXPECT_EQ(bank.CardBytes(0), 0U);
+  EXPECT_EQ(bank.CardBytes(1), 256U + 256U + 512U);
+  EXPECT_EQ(bank.CardBytes(5), 512U + 512U + 1536U);
+}
+
+TEST(Placement, FramesLeaveTheMarginAndAWholeModelOnlyTheReserve) {
+  CardRoom card = Card(400 * kMiB);
+  card.reserve = 4 * kMiB;
+  card.margin = 100 * kMiB;
+  EXPECT_EQ(PlaceOnCard(Place::kSplit, Toy(), card, Host(kGiB)).frames.front(), 10U);
+  EXPECT_TRUE(PlaceOnCard(Place::kCard, Toy(), card, Host(kGiB)).Fits());  // 396 MiB
+  card.free -= 1;
+  EXPECT_FALSE(PlaceOnCard(Place::kCard, Toy(), card, Host(kGiB)).Fits());
+}
+
+TEST(Placement, ABudgetLowersWhatTheCardShowsAndNeverRaisesIt) {
+  CardRoom card = Card(8 * kGiB);
+  card.reserve = kGiB;
+  card.budget = 220 * kMiB;
+  const Placement small = PlaceOnCard(Place::kSplit, Toy(), card, Host(kGiB));
+  EXPECT_EQ(small.frames.front(), 5U);  // 140 + 5 * 16
+  EXPECT_THAT(small.card->Line(), HasSubstr("of a budget of 220.0 MiB"));
+  card.free = kGiB + 150 * kMiB;
+  const Placement less = PlaceOnCard(Place::kSplit, Toy(), card, Host(kGiB));
+  EXPECT_EQ(less.frames.front(), 0U);
+  EXPECT_THAT(less.card->Line(), HasSubstr("of 150.0 MiB available (CUDA0 free"));
+}
+
+TEST(Placement, BanksMayBeKeptFromTheCardOrOnIt) {
+  using enum BankWish;
+  SplitWishes wishes = {.banks = {kHost, kFree, kCard, kFree}, .frames = std::nullopt};
+  // 140 MiB and bank 2's 64: 96 are left, for 12 frames of two banks.
+  const Placement split = PlaceOnCard(Place::kSplit, Toy(), Card(300 * kMiB), Host(kGiB), wishes);
+  EXPECT_THAT(split.frames, ElementsAre(0, 12, 16, 12));
+  EXPECT_THAT(split.Line(), HasSubstr("0 of 16 in 1 bank, 12 of 16 in 2 banks, 16 of 16 in 1 bank "
+                                      "(40 of 64)"));
+  wishes.frames = 3;
+  EXPECT_THAT(PlaceOnCard(Place::kSplit, Toy(), Card(300 * kMiB), Host(kGiB), wishes).frames,
+              ElementsAre(0, 3, 16, 3));
+}
+
+TEST(Placement, LoadingCountsOnlyWhereItsRoomsPassWhatComesAfter) {
+  SeatSizes sizes = Toy();
+  sizes.card_loading = 39 * kMiB;  // beside: 40
+  EXPECT_EQ(PlaceOnCard(Place::kCard, sizes, Card(kGiB), Host(kGiB)).card->total(), 396 * kMiB);
+  sizes.card_loading = 49 * kMiB;  // 50 in granules
+  EXPECT_EQ(Term(*PlaceOnCard(Place::kCard, sizes, Card(kGiB), Host(kGiB)).card, "loading"),
+            10 * kMiB);
+  sizes.host_loading = 64 * kMiB;
+  EXPECT_EQ(
+      Term(PlaceOnCard(Place::kCard, sizes, Card(kGiB), Host(kGiB)).host, "pinned while loading"),
+      61 * kMiB);
+}
+
+TEST(Placement, ADensePartTooLargeForTheCardIsRefusedWithEveryTermAndNoFrames) {
+  const Placement split = PlaceOnCard(Place::kSplit, Toy(), Card(139 * kMiB), Host(kGiB));
+  EXPECT_THAT(split.frames, Each(0U));
+  const Refusal refusal = RefusalOf([&] { split.Check(); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoMemory);
+  EXPECT_THAT(refusal.message,
+              AllOf(HasSubstr("weights 100.0 MiB + planes k 30.0 MiB + logits 10.0 MiB = 140.0 MiB "
+                              "of 139.0 MiB"),
+                    HasSubstr("does not fit the card, with no expert there")));
+}
+
+TEST(Placement, WhatTheHostCannotHoldIsRefusedNamingWhatWouldBePaged) {
+  // 64 - 40 experts of 5 MiB and 3 MiB pinned: 123.
+  const Placement split = PlaceOnCard(Place::kSplit, Toy(), Card(300 * kMiB), Host(122 * kMiB));
+  const Refusal refusal = RefusalOf([&] { split.Check(); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoMemory);
+  EXPECT_THAT(refusal.message,
+              AllOf(HasSubstr("planes k 30.0 MiB"), HasSubstr("experts 120.0 MiB + pinned 3.0 MiB"),
+                    HasSubstr("1.0 MiB would have to be paged from disk, which is not offered")));
+  PlaceOnCard(Place::kSplit, Toy(), Card(300 * kMiB), Host(123 * kMiB)).Check();
+}
+
+TEST(Placement, AWholeModelIsRefusedWithTheCardsTerms) {
+  const Placement whole = PlaceOnCard(Place::kCard, Toy(), Card(395 * kMiB), Host(kGiB));
+  EXPECT_THAT(RefusalOf([&] { whole.Check(); }).message,
+              AllOf(HasSubstr("card plan: weights 100.0 MiB + experts 256.0 MiB"),
+                    HasSubstr("it does not fit"), HasSubstr("--device none")));
+  EXPECT_THAT(PlaceOnCard(Place::kCard, Toy(), Card(396 * kMiB), Host(kGiB)).Line(),
+              HasSubstr("plan: card on CUDA0; all 64 experts on the card; 2 slots of 1024 rows"));
+}
+
+TEST(Placement, TheHostReadsWeightsWhereTheyFitAndElseMapsThem) {
+  SeatSizes sizes = Toy();
+  using enum WeightSource;
+  const auto on = [&](uint64_t bytes, WeightSource source) {
+    return PlaceOnHost(sizes, 50 * kMiB, source, Host(bytes));
+  };
+  EXPECT_EQ(on(53 * kMiB, kAuto).host_weights, kRead);
+  EXPECT_EQ(on(53 * kMiB - 1, kAuto).host_weights, kMap);
+  EXPECT_TRUE(on(53 * kMiB - 1, kAuto).Fits());
+  EXPECT_FALSE(on(53 * kMiB - 1, kRead).Fits());
+  EXPECT_FALSE(on(3 * kMiB - 1, kMap).Fits());
+  EXPECT_EQ(on(kGiB, kMap).Line(),
+            "plan: host; 2 slots of 1024 rows, ubatch 512; host plan: pinned 3.0 MiB = 3.0 MiB of "
+            "1.0 GiB available (MemAvailable); beside it weights 50.0 MiB mapped, held as page "
+            "cache");
+  EXPECT_THAT(RefusalOf([&] { on(53 * kMiB - 1, kRead).Check(); }).message,
+              AllOf(HasSubstr("weights 50.0 MiB + pinned 3.0 MiB"), Not(HasSubstr("paged"))));
+}
+
+TEST(Placement, NamesOfPlacesAreReadBack) {
+  for (const Place place : {Place::kAuto, Place::kCard, Place::kSplit, Place::kHost}) {
+    EXPECT_EQ(PlaceOf(NameOf(place)), place);
+  }
+  EXPECT_EQ(RefusalOf([] { PlaceOf("gpu"); }).kind, ErrorKind::kUsage);
+}
+
+// A context that costs `row` bytes each and a base, in a room.
+std::optional<int32_t> Largest(int32_t least, int32_t most, uint64_t row, uint64_t base,
+                               uint64_t room, int* asked) {
+  return LargestContext(least, most, [=](int32_t context) {
+    ++*asked;
+    return ContextNeed{base + row * static_cast<uint64_t>(context), room};
+  });
+}
+
+TEST(LargestContext, IsTheLastStepThatFits) {
+  int asked = 0;
+  EXPECT_EQ(Largest(4096, 262144, 1000, 500, 262144500, &asked), 262144);
+  EXPECT_EQ(asked, 1);
+  // (100,000,500 - 500) / 1000 = 100,000 rows: 390 steps of 256 are 99,840.
+  asked = 0;
+  EXPECT_EQ(Largest(4096, 262144, 1000, 500, 100000500, &asked), 99840);
+  EXPECT_LE(asked, 6);
+  EXPECT_EQ(Largest(4096, 262144, 1000, 500, 99840500, &asked), 99840);
+  EXPECT_EQ(Largest(4096, 262144, 1000, 500, 99840499, &asked), 99584);
+  EXPECT_EQ(Largest(4096, 262144, 1000, 500, 4096500, &asked), 4096);
+  EXPECT_EQ(Largest(4096, 262144, 1000, 500, 4096499, &asked), std::nullopt);
+  EXPECT_EQ(Largest(512, 512, 1000, 500, 4096499, &asked), 512);
+  EXPECT_EQ(Largest(4096, 100, 1000, 500, 0, &asked), std::nullopt);
+}
+
+TEST(LargestContext, IsFoundWhereTheNeedIsFarFromLinear) {
+  // Steps: 1 MiB more from 50,000 rows on; the square below.
+  int asked = 0;
+  const auto need = [&](int32_t context) {
+    ++asked;
+    const auto rows = static_cast<uint64_t>(context);
+    return ContextNeed{rows * rows + (context >= 50000 ? kGiB : 0), uint64_t{49000} * 49000};
+  };
+  EXPECT_EQ(LargestContext(256, 1 << 20, need), 48896);  // 191 * 256
+  EXPECT_LE(asked, 24);
+}
+
+}  // namespace
+}  // namespace bloomery::memory
