@@ -12,6 +12,7 @@ namespace bloomery::memory {
 
 constexpr int32_t kOnHost = -1;
 constexpr int32_t kNoExpert = -1;
+constexpr int32_t kFilling = -2;  // a frame whose expert's bytes are on their way
 
 // A bank whose experts share frames of a card; the rest of them are the host's.
 struct BankFrames {
@@ -42,17 +43,24 @@ class FrameMap {
   bool Seated(size_t bank, int32_t expert) const {
     return FramesOf(bank)[static_cast<size_t>(expert)] != kOnHost;
   }
-  // By frame: its expert, or kNoExpert where it is free.
+  // By frame: its expert, kNoExpert where it is free, or kFilling.
   std::span<const int32_t> ExpertsOf(size_t bank) const;
   // The lowest free frame of a bank; -1 where there is none.
   int32_t FreeFrame(size_t bank) const;
 
-  // The expert is the host's from now on. Throws Error(kInternal) where it has no frame.
-  void Unseat(size_t bank, int32_t expert);
-  // Gives a free frame to an expert of the host. Throws Error(kInternal) otherwise.
+  // The expert is the host's from now on; its frame, which is free now. Throws Error(kInternal)
+  // where it has none.
+  int32_t Unseat(size_t bank, int32_t expert);
+  // A free frame is kept for bytes under way. Throws Error(kInternal) where it is not free.
+  void Reserve(size_t bank, int32_t frame);
+  // A frame kept so is free again. Throws Error(kInternal) where it was not kept.
+  void Release(size_t bank, int32_t frame);
+  // Gives a frame that is free to an expert of the host. Throws Error(kInternal) otherwise.
   void Seat(size_t bank, int32_t expert, int32_t frame);
 
  private:
+  int32_t& Expert(size_t bank, int32_t frame);
+
   std::vector<BankFrames> banks_;
   std::vector<size_t> expert_first_;  // of each bank
   std::vector<size_t> frame_first_;

@@ -7,7 +7,7 @@
 //   for each pass:
 //     seat.LandMoves(true);                                // bytes of the last boundary's moves
 //     for (move : begun) policy.Landed(move);              // or Failed(move)
-//     begun = policy.Plan();                               // at most options.moves_max
+//     begun = policy.Plan(rows.size());                    // at most options.moves_max
 //     for (move : begun) seat.BeginMove(move);             // `out` is the host's from here on
 //     seat.Run(rows);
 //     policy.Count({rows, kept, ids by bank});             // rejected rows leave no trace
@@ -51,12 +51,17 @@ struct ResidencyRates {
 struct ResidencyOptions {
   ResidencyKind kind = ResidencyKind::kPayback;
   ResidencyRates rates = {};
-  // Moves that begin at one boundary: what the link carries beside a pass. 0: none ever.
+  // Moves that begin at one boundary, before a pass of few rows and before one of
+  // kManyRows or more: what the link carries beside it. 0: none ever.
   int32_t moves_max = 24;
+  int32_t moves_max_many = kMovesMax;
+
+  static constexpr int32_t kMovesMax = 64;  // under way: as many as whoever copies has room for
+  static constexpr int32_t kManyRows = 16;
 };
 
-// Moves that the link can carry beside passes of `pass_us`, at most limits::kExpertMovesMax and at
-// least one: the measured budget of a pass.
+// Moves that the link can carry beside passes of `pass_us`, from 1 to kMovesMax: the measured
+// budget of a pass.
 int32_t MovesBeside(double pass_us, const ResidencyRates& rates);
 
 // What the rows of one pass picked.
@@ -71,23 +76,24 @@ struct PassPicks {
 };
 
 struct BankResidency {
-  uint64_t hits = 0;    // picks of kept rows that were on the card when they were made
-  uint64_t picks = 0;   // of kept rows
-  uint64_t moves = 0;   // landed
-  uint64_t failed = 0;  // whose copy failed
+  uint64_t picks = 0;  // of kept rows
+  uint64_t hits = 0;   // of these, what was on the card when the pass ran
+  uint64_t moves = 0;  // landed
 };
 
 // Since it was made: a reset does not take them back.
 struct ResidencyCounters {
   uint64_t rows = 0;  // kept ones
-  uint64_t hits = 0;
   uint64_t picks = 0;
+  uint64_t hits = 0;
   uint64_t moves = 0;
-  uint64_t failed = 0;
+  uint64_t moves_failed = 0;
   uint64_t resets = 0;
-  uint64_t refused = 0;  // plans at which moves were proposed and did not pay
+  bool stopped = false;  // a copy failed: nothing moves until a reset
   std::vector<BankResidency> banks;
 };
+
+class MoveChooser;
 
 class ResidencyPolicy {
  public:
@@ -97,33 +103,44 @@ class ResidencyPolicy {
   ResidencyPolicy(ResidencyPolicy&&) noexcept;
   ResidencyPolicy& operator=(ResidencyPolicy&&) noexcept;
 
-  ResidencyKind kind() const;
-  const ResidencyOptions& options() const;
+  const ResidencyOptions& options() const { return options_; }
   // As the next pass will find it: an expert under way is on neither the card nor in a frame.
-  const FrameMap& map() const;
-  const ResidencyCounters& counters() const;
+  const FrameMap& map() const { return map_; }
+  const ResidencyCounters& counters() const { return counters_; }
 
   // The picks of the pass that ran. Throws Error(kInternal) for picks of another shape than the
   // banks'. Allocates nothing.
   void Count(const PassPicks& picks);
 
-  // The moves to begin now, each `out` unseated already; none while moves are under way. Valid
-  // until the next call. Allocates nothing.
-  std::span<const ExpertMove> Plan();
+  // The moves to begin now, before a pass of `rows` rows, each `out` unseated already; none while
+  // moves are under way. Valid until the next call. Allocates nothing.
+  std::span<const ExpertMove> Plan(int32_t rows);
   // The bytes are there: the expert has its frame from the next pass on.
   void Landed(const ExpertMove& move);
   // The copy failed: the expert stays the host's, its frame is free, and nothing moves any more
   // until a reset (the reason is the caller's to tell).
   void Failed(const ExpertMove& move);
-  size_t under_way() const;
+  size_t under_way() const { return under_way_.size(); }
 
   // Forgets all counts, and returns the moves that make the seed again: the caller carries them out
   // and tells of each as of any other. Call it with nothing under way. Valid until the next call.
   std::span<const ExpertMove> Reset();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct UnderWay {
+    ExpertMove move;
+    int32_t frame = 0;
+  };
+  void Begin(const ExpertMove& move);
+  UnderWay Ended(const ExpertMove& move);
+  void CountRow(const PassPicks& picks, int32_t row);
+
+  ResidencyOptions options_;
+  FrameMap map_;
+  std::unique_ptr<MoveChooser> chooser_;  // null: kOff
+  std::vector<ExpertMove> moves_;         // as Plan and Reset give them
+  std::vector<UnderWay> under_way_;
+  ResidencyCounters counters_;
 };
 
 }  // namespace bloomery::memory
