@@ -46,7 +46,7 @@ class EngineBackend final : public ChatBackend {
       }
     }
     SetRunning(nullptr);
-    take(output.Finish(false));
+    take(output.Finish(chat::AnswerEnding::kEnd));
     return answer;
   }
 

@@ -164,6 +164,7 @@ std::vector<text::TokenId> ControlTokens(const std::vector<std::string>& texts,
 // from where the model begins one.
 std::shared_ptr<const text::Grammar> CompileToolGrammar(const Fields& body, const Seat& seat,
                                                         const ToolChoice& choice,
+                                                        const OutputForm& form,
                                                         const ChatPrompt& prompt) {
   const chat::ChatTemplate& chat_template = *seat.chat_template;
   const chat::ReasoningMarks& marks = chat_template.marks();
@@ -180,6 +181,11 @@ std::shared_ptr<const text::Grammar> CompileToolGrammar(const Fields& body, cons
   PlaceInReasoning(prompt.rendered.text, closed);
   wanted.may_think = !marks.open.empty() && closed.tokens == 0 &&
                      chat_template.tools_source().find(marks.open) != std::string::npos;
+  rapidjson::Document response;
+  if (form.source == OutputForm::Source::kResponseFormat) {
+    response = ParseJson(form.schema, "response_format");
+    wanted.response = &response;
+  }
   chat::ToolGrammar grammar = chat::MakeToolGrammar(wanted);
   grammar.options.preserved_tokens = prompt.preserved_tokens;
   for (const text::TokenId id : ControlTokens({marks.open, marks.close}, *seat.tokenizer)) {
@@ -188,14 +194,14 @@ std::shared_ptr<const text::Grammar> CompileToolGrammar(const Fields& body, cons
   try {
     return seat.grammars->FromGbnf(grammar.source, grammar.options);
   } catch (const Error& error) {
-    if (wanted.required) throw;
+    if (wanted.required || wanted.response != nullptr) throw;
     LOG(WARNING) << "tool calls are not constrained: " << error.what();
     return nullptr;
   }
 }
 
 void ReadFormat(const rapidjson::Document& body, const ServeSettings& settings, const Seat& seat,
-                const ToolChoice& choice, ChatPrompt& prompt) {
+                const ToolChoice& choice, const OutputForm& form, ChatPrompt& prompt) {
   const Fields fields(body, "request body");
   prompt.format.reasoning = chat::ParseReasoningFormat(
       fields.String("reasoning_format").value_or(settings.reasoning_format));
@@ -217,7 +223,7 @@ void ReadFormat(const rapidjson::Document& body, const ServeSettings& settings, 
   prompt.format.memory = seat.calls;
   prompt.format.tools = std::move(tools);
   prompt.preserved_tokens = ControlTokens(chat::ToolMarkup(syntax), *seat.tokenizer);
-  prompt.grammar = CompileToolGrammar(fields, seat, choice, prompt);
+  prompt.grammar = CompileToolGrammar(fields, seat, choice, form, prompt);
 }
 
 }  // namespace
@@ -235,7 +241,7 @@ void CheckChatDefaults(const ServeSettings& settings) {
 }
 
 ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settings,
-                          const Seat& seat) {
+                          const Seat& seat, const OutputForm& form) {
   const ToolChoice choice = [&] {
     const Fields fields(body, "request body");
     RefuseMedia(fields);
@@ -252,7 +258,7 @@ ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settin
   prompt.ids = seat.tokenizer->Tokenise(
       prompt.rendered.text,
       {.add_special = true, .parse_special = true, .plain = prompt.rendered.input_spans});
-  ReadFormat(body, settings, seat, choice, prompt);
+  ReadFormat(body, settings, seat, choice, form, prompt);
   return prompt;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/json.h"
+#include "runtime/serve/grammar_fields.h"
 #include "runtime/serve/seat.h"
 #include "runtime/serve/settings.h"
 #include "runtime/text/chat/chat_output.h"
@@ -26,10 +27,11 @@ struct ChatPrompt {
 // the flag: found at the start, not by the first request.
 void CheckChatDefaults(const ServeSettings& settings);
 
-// `body` is changed: the server's defaults are filled in. Error(kBadRequest) and
-// Error(kUnsupported) naming the field.
+// `body` is changed: the server's defaults are filled in. Where there are tools and `form` is a
+// response format, the grammar of the prompt is of both: a call or a document. Error(kBadRequest)
+// and Error(kUnsupported) naming the field.
 ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settings,
-                          const Seat& seat);
+                          const Seat& seat, const OutputForm& form = {});
 
 // Moves into the request what its generation needs of the prompt; `prompt.format` stays.
 void TakePrompt(ChatPrompt& prompt, engine::GenerateRequest& request);

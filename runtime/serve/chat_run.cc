@@ -32,13 +32,13 @@ ChatRun ReadChat(const RouteContext& context, rapidjson::Document& body,
   run.generation =
       ReadGenerationFields(Fields(body, "request body"), context.settings, context.seat, "");
   run.generation.answer.bytes_max = context.exchange->answer_bytes_max();
-  ChatPrompt prompt = MakeChatPrompt(body, context.settings, context.seat);
+  ChatPrompt prompt = MakeChatPrompt(body, context.settings, context.seat, run.generation.form);
   run.format = std::move(prompt.format);
   run.names = {RandomId(id_prefix), ModelId(context), static_cast<int64_t>(std::time(nullptr))};
   engine::GenerateRequest& request = run.generation.request;
   request.id = run.names.id;
   TakePrompt(prompt, request);
-  if (!request.grammar) {  // as in llama-server, the form of calls comes before that of the answer
+  if (!request.grammar) {  // that of calls has the form in it
     LeaveRoomForThinking(Fields(body, "request body"), prompt.rendered, *context.seat.chat_template,
                          *context.seat.tokenizer, run.generation.form);
     request.grammar = CompileOutputForm(run.generation.form, context.seat);

@@ -66,6 +66,11 @@ std::string_view FinishReason(engine::StopType type) {
   return type == engine::StopType::kLimit ? "length" : "stop";
 }
 
+chat::AnswerEnding EndingOf(engine::StopType type) {
+  if (type == engine::StopType::kLimit) return chat::AnswerEnding::kCut;
+  return type == engine::StopType::kEos ? chat::AnswerEnding::kEnd : chat::AnswerEnding::kStopped;
+}
+
 std::string RandomId(std::string_view prefix) {
   static constexpr std::string_view kLetters =
       "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";

@@ -12,6 +12,7 @@
 #include "runtime/engine/request.h"
 #include "runtime/serve/errors.h"
 #include "runtime/serve/json_value.h"
+#include "runtime/text/chat/chat_output.h"
 
 namespace bloomery::serve {
 
@@ -31,6 +32,7 @@ class Dialect {
   virtual void OnBegin(StreamEvents& /*out*/) {}
   // `index` numbers the choices over all prompts of the request, from 0.
   virtual void OnProgress(size_t index, const engine::Progress& progress, StreamEvents& out) = 0;
+  // These two throw Error where what the model wrote is no answer: it ends the request.
   virtual void OnText(size_t index, const engine::Text& text, StreamEvents& out) = 0;
   virtual void OnFinish(size_t index, const engine::Finish& finish, StreamEvents& out) = 0;
   // Every choice has finished: what ends the stream.
@@ -63,6 +65,8 @@ Json UsageJson(int64_t prompt_tokens, int64_t completion_tokens, int64_t cached_
 Json ProbabilityJson(const engine::TokenProbabilities& entry, bool post_sampling);
 // "stop" or "length".
 std::string_view FinishReason(engine::StopType type);
+// How an answer that ended so is read to its end.
+chat::AnswerEnding EndingOf(engine::StopType type);
 
 inline constexpr std::string_view kDone = "data: [DONE]\n\n";
 

@@ -126,9 +126,9 @@ void AnthropicDialect::OnText(size_t, const engine::Text& text, StreamEvents& ou
 
 void AnthropicDialect::OnFinish(size_t, const engine::Finish& finish, StreamEvents& out) {
   SendStart(finish.tokens_evaluated, finish.timings.cache_n, out);
-  for (const chat::OutputDelta& delta :
-       output_.Finish(finish.stop_type == engine::StopType::kLimit))
+  for (const chat::OutputDelta& delta : output_.Finish(EndingOf(finish.stop_type))) {
     Take(delta, out);
+  }
   Close(out);
   finish_ = finish;
   if (!answer_.stream) return;

@@ -124,7 +124,7 @@ void OpenAiChatDialect::OnFinish(size_t index, const engine::Finish& finish, Str
   Result& result = results_[index];
   result.stop_type = finish.stop_type;
   Count(index, finish);
-  Take(index, result.output.Finish(finish.stop_type == engine::StopType::kLimit), nullptr, out);
+  Take(index, result.output.Finish(EndingOf(finish.stop_type)), nullptr, out);
   if (!answer().stream) return;
   Json choice = Json::Object({{"index", index},
                               {"delta", Json::Object()},

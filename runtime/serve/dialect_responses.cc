@@ -205,9 +205,9 @@ void ResponsesDialect::OnText(size_t, const engine::Text& text, StreamEvents& ou
 }
 
 void ResponsesDialect::OnFinish(size_t, const engine::Finish& finish, StreamEvents& out) {
-  for (const chat::OutputDelta& delta :
-       output_.Finish(finish.stop_type == engine::StopType::kLimit))
+  for (const chat::OutputDelta& delta : output_.Finish(EndingOf(finish.stop_type))) {
     Take(delta, out);
+  }
   finish_ = finish;
   Close(FinalStatus(), out);
   completed_ = static_cast<int64_t>(std::time(nullptr));

@@ -2,6 +2,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/engine/engine.h"
+#include "runtime/text/chat/chat_output.h"
 
 namespace bloomery::serve {
 namespace {
@@ -88,6 +89,10 @@ ApiError ApiErrorFrom(const std::exception& error) {
     ApiError result = ApiErrorFrom(full->kind(), full->what());
     result.retry_after_s = full->retry_after_s();
     return result;
+  }
+  if (dynamic_cast<const chat::CallError*>(&error) != nullptr) {
+    LOG(WARNING) << error.what();
+    return MakeApiError(500, error.what());
   }
   if (const auto* known = dynamic_cast<const Error*>(&error)) {
     return ApiErrorFrom(known->kind(), known->what());

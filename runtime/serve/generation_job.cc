@@ -43,7 +43,12 @@ void GenerationJob::Pump() {
   StreamEvents out;
   for (size_t prompt = 0; prompt < generations_.size(); ++prompt) {
     while (auto event = generations_[prompt]->TryPop()) {
-      if (!done_) OnEvent(prompt, *event, out);
+      if (done_) continue;
+      try {
+        OnEvent(prompt, *event, out);
+      } catch (const Error& error) {
+        Fail(ApiErrorFrom(error), out);
+      }
     }
   }
   if (!streaming_ || out.empty()) return;

@@ -157,9 +157,11 @@ OutputForm ReadOutputForm(const Fields& body, const ServeSettings& settings,
   } else if (response != nullptr) {
     form.source = Source::kResponseFormat;
     form.gbnf = SchemaGrammar(*response, "response_format");
+    form.schema = WriteJson(*response);
   } else if (schema != nullptr) {
     form.source = chat ? Source::kResponseFormat : Source::kSchema;
     form.gbnf = SchemaGrammar(*schema, "json_schema");
+    form.schema = WriteJson(*schema);
   } else if (!grammar && !settings.grammar.empty()) {
     form.source = Source::kGrammar;
     form.gbnf = settings.grammar;
@@ -189,7 +191,7 @@ void LeaveRoomForThinking(const Fields& body, const chat::RenderedPrompt& prompt
   const std::string rest = thinking.AddTextThrough("thinking", marks.close);
   // Of two rules of a name the later one counts.
   form.gbnf += thinking.Source() + "root ::= (" + text::GbnfWriter::Literal(marks.open) + " " +
-               rest + " [ \\t\\r\\n]*)? document\n";
+               rest + " [ \\t\\r\\n]{0,4})? document\n";
   for (const std::string& mark : {marks.open, marks.close}) {
     const text::TokenId token = tokenizer.Find(mark);
     if (token != text::kNoToken) form.options.preserved_tokens.push_back(token);

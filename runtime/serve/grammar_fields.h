@@ -19,6 +19,7 @@ struct OutputForm {
   enum class Source { kNone, kGrammar, kSchema, kResponseFormat };
   Source source = Source::kNone;
   std::string gbnf{};
+  std::string schema{};  // of kResponseFormat: JSON
   text::GrammarOptions options{};
 };
 

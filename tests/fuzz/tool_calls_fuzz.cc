@@ -1,6 +1,6 @@
 // Answers from anywhere: the first byte chooses how they are read, the rest is the answer. Nothing
-// may crash, the pieces of a stream must say what the whole says, calls must begin and end in
-// order, and what is called complete must be a JSON object.
+// may crash, the pieces of a stream must say what the whole says (the same error, if one), calls
+// must begin and end in order, and each call's arguments must be a JSON object.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +16,7 @@
 
 namespace {
 
+using bloomery::chat::AnswerEnding;
 using bloomery::chat::AssistantTurn;
 using bloomery::chat::ChatOutput;
 using bloomery::chat::OutputDelta;
@@ -36,32 +37,34 @@ void Take(const std::vector<OutputDelta>& deltas, AssistantTurn& turn, bool& ope
   for (const OutputDelta& delta : deltas) {
     const bool of_call = delta.kind == OutputDelta::Kind::kCallArguments ||
                          delta.kind == OutputDelta::Kind::kCallEnd;
-    if (of_call != open || (of_call && delta.call + 1 != turn.calls.size())) std::abort();
+    if (of_call != open || (of_call && delta.call + 1 < turn.calls.size())) std::abort();
     if (delta.kind == OutputDelta::Kind::kCallBegin) open = true;
     if (delta.kind == OutputDelta::Kind::kCallEnd) open = false;
     turn.Add(delta);
   }
 }
 
-std::string Read(const OutputFormat& format, std::string_view text, size_t size, bool cut) {
+std::string Read(const OutputFormat& format, std::string_view text, size_t size,
+                 AnswerEnding ending) {
   AssistantTurn turn;
   bool open = false;
   ChatOutput output(format, [] { return std::string("id"); });
-  for (size_t at = 0; at < text.size(); at += size) {
-    Take(output.Push(text.substr(at, size)), turn, open);
+  try {
+    for (size_t at = 0; at < text.size(); at += size) {
+      Take(output.Push(text.substr(at, size)), turn, open);
+    }
+    Take(output.Finish(ending), turn, open);
+  } catch (const bloomery::chat::CallError& error) {
+    return error.what();
   }
-  Take(output.Finish(cut), turn, open);
   if (open) std::abort();
   std::string all = turn.reasoning + '\0' + turn.content;
-  bool complete = false;
   for (const auto& call : turn.calls) {
-    all += '\0' + call.name + '\0' + call.arguments + (call.complete ? "!" : "?");
-    complete = complete || call.complete;
-    if (!call.complete) continue;
+    all += '\0' + call.name + '\0' + call.arguments;
     if (!bloomery::ParseJson(call.arguments, "arguments").IsObject()) std::abort();
     if (!bloomery::chat::ArgumentsAsWritten(call.arguments).is_dict()) std::abort();
   }
-  if (complete != output.has_calls()) std::abort();
+  if (turn.calls.empty() == output.has_calls()) std::abort();
   return all;
 }
 
@@ -77,8 +80,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   format.starts_in_reasoning = (how & 4) != 0;
   format.reasoning = static_cast<ReasoningFormat>((how >> 3) % 3);
   format.tools = Tools();
-  const bool cut = (how & 64) != 0;
-  const std::string whole = Read(format, text, size, cut);
-  if (Read(format, text, 1, cut) != whole || Read(format, text, 3, cut) != whole) std::abort();
+  constexpr AnswerEnding kEndings[] = {AnswerEnding::kEnd, AnswerEnding::kCut,
+                                       AnswerEnding::kStopped, AnswerEnding::kEnd};
+  const AnswerEnding ending = kEndings[how >> 6];
+  const std::string whole = Read(format, text, size, ending);
+  if (Read(format, text, 1, ending) != whole || Read(format, text, 3, ending) != whole) {
+    std::abort();
+  }
   return 0;
 }

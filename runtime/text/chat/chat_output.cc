@@ -23,7 +23,7 @@ void AssistantTurn::Add(const OutputDelta& delta) {
       calls.back().arguments += delta.text;
       break;
     case OutputDelta::Kind::kCallEnd:
-      calls.back().complete = delta.complete;
+      if (!delta.complete) calls.pop_back();
       break;
   }
 }
@@ -34,10 +34,8 @@ bool WantsCalls(const OutputFormat& format) {
   return format.syntax != ToolSyntax::kNone && format.tools && !format.tools->empty();
 }
 
-// Hermes models close their span before they call; the others are known not to.
 std::string SpanEndingOpener(const OutputFormat& format) {
-  if (!WantsCalls(format)) return "";
-  const bool ends = format.syntax == ToolSyntax::kQwenXml || format.syntax == ToolSyntax::kDsml;
+  const bool ends = WantsCalls(format) && CallEndsReasoning(format.syntax);
   return ends ? std::string(ToolCallOpener(format.syntax)) : "";
 }
 
@@ -63,13 +61,13 @@ std::vector<OutputDelta> ChatOutput::Push(std::string_view text) {
   return Take(delta, AnswerEnding::kNone);
 }
 
-std::vector<OutputDelta> ChatOutput::Finish(bool cut) {
+std::vector<OutputDelta> ChatOutput::Finish(AnswerEnding ending) {
   ReasoningDelta delta = splitter_.Push(std::exchange(tail_, {}));
   const ReasoningDelta rest = splitter_.Finish();
   delta.reasoning += rest.reasoning;
   delta.span += rest.span;
   delta.content += rest.content;
-  return Take(delta, cut ? AnswerEnding::kCut : AnswerEnding::kEnd);
+  return Take(delta, ending);
 }
 
 // Which calls are complete, and what they say.

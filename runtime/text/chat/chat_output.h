@@ -5,11 +5,12 @@
 //
 //   chat::ChatOutput output(format, [] { return RandomId("call_"); });
 //   for (auto& delta : output.Push(text.text)) …     // at each engine::Text
-//   for (auto& delta : output.Finish(cut)) …         // at engine::Finish; cut: StopType::kLimit
+//   for (auto& delta : output.Finish(ending)) …      // at engine::Finish
 //   … output.has_calls() ? "tool_calls" : …          // the finish reason
 //
-// Damaged calls lose no text. Markup that does not become a call comes out as content; a call that
-// breaks after it was announced ends with complete == false, and what follows the break is content.
+// Talk about markup is content. A call that is closed and cannot be read throws CallError, and so
+// does one that the model leaves open at its end of turn. A call that a limit or a stop string cuts
+// off is none: what of it has gone out already ends with complete == false, the rest is dropped.
 #pragma once
 
 #include <functional>
@@ -18,12 +19,19 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/error.h"
 #include "runtime/text/chat/reasoning.h"
 #include "runtime/text/chat/tool_syntax.h"
 
 namespace bloomery::chat {
 
 class CallMemory;
+
+// The model has written a call that cannot be read. Ends the request; the message quotes the call.
+class CallError : public Error {
+ public:
+  explicit CallError(const std::string& message) : Error(ErrorKind::kInternal, message) {}
+};
 
 // How the answers of one request are read; shared by its choices, immutable.
 struct OutputFormat {
@@ -52,13 +60,12 @@ struct OutputDelta {
   bool complete = false;  // the arguments are a whole object
 };
 
-// The turn that deltas add up to.
+// The turn that deltas add up to: without calls that did not come to their end.
 struct AssistantTurn {
   struct Call {
     std::string id;
     std::string name;
-    std::string arguments;  // JSON text; part of it when the call is not complete
-    bool complete = false;
+    std::string arguments;  // JSON text; part of it until the call has ended
   };
   std::string reasoning;
   std::string content;
@@ -67,8 +74,13 @@ struct AssistantTurn {
   void Add(const OutputDelta& delta);
 };
 
-// How an answer stands after a piece of it: it goes on, has ended, or was cut by a limit.
-enum class AnswerEnding { kNone, kEnd, kCut };
+// How an answer stands after a piece of it.
+enum class AnswerEnding {
+  kNone,     // it goes on
+  kEnd,      // the model has ended its turn
+  kStopped,  // a stop string has ended it: a call that lacks nothing but its closing mark is whole
+  kCut,      // a limit has cut it
+};
 
 class ToolCallParser;
 
@@ -84,9 +96,8 @@ class ChatOutput {
   // What `text` (any piece of the answer) decides. Text that may become markup is held back, and so
   // is the beginning of a character.
   std::vector<OutputDelta> Push(std::string_view text);
-  // The answer has ended: whatever was held. `cut`: by a limit, so that a call whose end is missing
-  // ends incomplete even where its arguments could be closed.
-  std::vector<OutputDelta> Finish(bool cut);
+  // The answer has ended: whatever was held. Not kNone.
+  std::vector<OutputDelta> Finish(AnswerEnding ending);
 
   // A complete call has ended: with an end of turn or a stop string, the finish reason "tool_calls"
   // (with a length stop it stays "length").

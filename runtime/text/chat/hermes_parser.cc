@@ -76,7 +76,8 @@ class HermesParser final : public ToolCallParser {
   // comes. What has a name and all its arguments is a call, and what follows those is content.
   bool End(size_t closed_at) {
     if (!announced() && (state_ != State::kClose || !AnnounceWith("{}"))) {
-      Abandon();
+      // The text of the answer may have ended before the call's.
+      at_ == held().size() && ending() != AnswerEnding::kNone ? LeaveOpen() : Abandon();
       return true;
     }
     const bool complete = !streaming_;

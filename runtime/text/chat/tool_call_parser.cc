@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/utf8.h"
 #include "runtime/text/chat/partial_tag.h"
 
 namespace bloomery::chat {
 namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
+constexpr size_t kQuotedBytesMax = 64;  // of a call that cannot be read, in its message
 
 bool IsObject(const std::string& text) {
   try {
@@ -18,6 +20,27 @@ bool IsObject(const std::string& text) {
   } catch (const Error&) {
     return false;
   }
+}
+
+struct Tag {
+  size_t at = std::string::npos;
+  std::string_view text;
+};
+
+// The tag that comes first in `text`.
+Tag FirstOf(std::string_view text, const std::vector<std::string_view>& tags) {
+  Tag first;
+  for (const std::string_view each : tags) {
+    const size_t found = text.find(each);
+    if (found < first.at) first = {found, each};
+  }
+  return first;
+}
+
+size_t LongestPartialEnd(std::string_view text, const std::vector<std::string_view>& tags) {
+  size_t longest = 0;
+  for (const std::string_view each : tags) longest = std::max(longest, PartialTagEnd(text, each));
+  return longest;
 }
 
 }  // namespace
@@ -60,7 +83,7 @@ void ToolCallParser::Push(std::string_view text, AnswerEnding ending, Deltas& ou
   held_ += text;
   ending_ = ending;
   out_ = &out;
-  while (in_call_ ? StepCall() : StepContent()) {
+  while (broken_ ? StepBroken() : in_call_ ? StepCall() : StepContent()) {
   }
   if (ending != AnswerEnding::kNone) {
     assert(held_.empty() && !in_call_);
@@ -88,17 +111,37 @@ bool ToolCallParser::SkipClosers() {
   return ending_ != AnswerEnding::kNone || !may_become;
 }
 
+void ToolCallParser::FailClosed() const {
+  if (broken_) {
+    throw CallError("the model's call of '" + Printable(name_) +
+                    "' cannot be read: its arguments are not what the form of calls allows");
+  }
+  throw CallError("the model has written a call that cannot be read: '" +
+                  Printable(abandoned_text_) + "'");
+}
+
+// Behind the break of an announced call: with its closing mark it is one that cannot be read.
+bool ToolCallParser::StepBroken() {
+  if (FirstOf(held_, closers_).at != std::string::npos) FailClosed();
+  if (ending_ == AnswerEnding::kEnd) {
+    throw CallError("the model has ended its answer inside a call of '" + Printable(name_) + "'");
+  }
+  Drop(held_.size() - (ending_ == AnswerEnding::kNone ? LongestPartialEnd(held_, closers_) : 0));
+  return false;
+}
+
 bool ToolCallParser::StepContent() {
   if (after_call_ && !SkipClosers()) return false;
   if (held_.empty()) return false;
-  size_t at = std::string::npos;
-  std::string_view opener;
-  for (const std::string_view each : openers_) {
-    const size_t found = held_.find(each);
-    if (found < at) {
-      at = found;
-      opener = each;
+  const auto [at, opener] = FirstOf(held_, openers_);
+  size_t keep = 0;
+  if (abandoned_) {
+    const auto [closed, closer] = FirstOf(held_, closers_);
+    if (closed < at) {
+      EmitContent(std::string_view(held_).substr(0, closed + closer.size()));
+      FailClosed();
     }
+    if (ending_ == AnswerEnding::kNone) keep = LongestPartialEnd(held_, closers_);
   }
   if (at != std::string::npos) {
     EmitContent(std::string_view(held_).substr(0, at));
@@ -109,16 +152,16 @@ bool ToolCallParser::StepContent() {
     BeginCall(opener);
     return true;
   }
-  size_t keep = 0;
-  if (ending_ == AnswerEnding::kNone) {
-    for (const std::string_view each : openers_) keep = std::max(keep, PartialTagEnd(held_, each));
-  }
+  if (ending_ == AnswerEnding::kNone) keep = std::max(keep, LongestPartialEnd(held_, openers_));
   EmitContent(std::string_view(held_).substr(0, held_.size() - keep));
   Drop(held_.size() - keep);
   return false;
 }
 
 void ToolCallParser::EmitContent(std::string_view text) {
+  if (abandoned_ && abandoned_text_.size() < kQuotedBytesMax) {
+    abandoned_text_ += text.substr(0, kQuotedBytesMax - abandoned_text_.size());
+  }
   const size_t last = text.find_last_not_of(kSpace);
   if (last == std::string_view::npos) {
     space_ += text;
@@ -132,14 +175,25 @@ void ToolCallParser::EmitContent(std::string_view text) {
 
 void ToolCallParser::Abandon() {
   assert(in_call_ && !announced_);
+  if (!std::exchange(abandoned_, true)) abandoned_text_.clear();
   EmitContent(std::string_view(held_).substr(0, opener_bytes_));
   Drop(opener_bytes_);
+  in_call_ = false;
+}
+
+void ToolCallParser::LeaveOpen() {
+  assert(in_call_ && !announced_ && ending_ != AnswerEnding::kNone);
+  if (ending_ == AnswerEnding::kEnd) return Abandon();
+  Drop(held_.size());
+  space_.clear();
   in_call_ = false;
 }
 
 void ToolCallParser::Announce(std::string_view name) {
   assert(in_call_ && !announced_);
   announced_ = true;
+  abandoned_ = false;
+  name_ = name;
   space_.clear();
   arguments_.clear();
   OutputDelta& delta = out_->emplace_back();
@@ -160,6 +214,7 @@ void ToolCallParser::EndCall(bool complete) {
   delta.kind = OutputDelta::Kind::kCallEnd;
   delta.call = calls_++;
   delta.complete = complete && IsObject(arguments_);
+  broken_ = !delta.complete;
   in_call_ = false;
   announced_ = false;
   after_call_ = true;

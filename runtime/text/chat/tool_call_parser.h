@@ -28,7 +28,7 @@ class ToolCallParser {
                                               std::shared_ptr<const ToolSet> tools,
                                               ChatOutput::MakeId make_id);
 
-  // What `text` decides, appended to `out`; with an ending, all that was held.
+  // What `text` decides, appended to `out`; with an ending, all that was held. Throws CallError.
   void Push(std::string_view text, AnswerEnding ending, Deltas& out);
 
  protected:
@@ -47,20 +47,25 @@ class ToolCallParser {
 
   // Drops the first bytes of held(): they are decided on.
   void Drop(size_t bytes) { held_.erase(0, bytes); }
-  // The text from the opener on is no call after all.
+  // The text from the opener on is no call after all: content, unless it closes as one.
   void Abandon();
+  // The answer has ended inside the call, of which all held() belongs to it: a limit or a stop
+  // string drops it, at the end of the turn it was talk.
+  void LeaveOpen();
   // There is a call; white space before it belonged to it.
   void Announce(std::string_view name);
   void Arguments(std::string_view text);
-  // The call is over; what is left of held() is looked at as content. Argument text that is no JSON
-  // object makes the call incomplete.
+  // The call is over, and what is left of held() is content; or, where it is not complete or its
+  // argument text is no JSON object, broken: then nothing of what follows is anything.
   void EndCall(bool complete);
 
   bool announced() const { return announced_; }
 
  private:
   bool StepContent();
+  bool StepBroken();
   bool SkipClosers();
+  [[noreturn]] void FailClosed() const;
   void EmitContent(std::string_view text);
 
   std::shared_ptr<const ToolSet> tools_;
@@ -73,6 +78,11 @@ class ToolCallParser {
   Deltas* out_ = nullptr;  // during Push
   bool in_call_ = false;
   bool announced_ = false;
+  bool broken_ = false;  // an announced call has broken: waits for its closing mark
+  bool abandoned_ =
+      false;  // an opener became content: a closing mark would show that it was a call
+  std::string abandoned_text_;  // how that begins, for the message
+  std::string name_;            // of the announced call
   size_t opener_bytes_ = 0;
   size_t calls_ = 0;
   bool after_call_ = false;  // nothing but white space since the last call

@@ -18,6 +18,9 @@ using text::GbnfWriter;
 // Each further parameter doubles the rules of any order.
 constexpr size_t kAnyOrderMax = 6;
 
+// Characters before a required call: a sentence or two, for a model that only talks shall call.
+constexpr int kProseMax = 240;
+
 std::string Lit(std::string_view text) { return GbnfWriter::Literal(text); }
 
 std::string_view Name(const rapidjson::Value& value) {
@@ -35,6 +38,10 @@ struct Parameter {
   std::string body;  // the whole of it, markup included
   bool required = false;
 };
+
+bool IsLazy(const ToolGrammarRequest& request) {
+  return !request.required && request.response == nullptr;
+}
 
 class Builder {
  public:
@@ -54,10 +61,20 @@ class Builder {
       }
     }
     std::string root = Block(writer_.AddRule("call", Alternatives(calls)));
+    if (request_.response != nullptr) {
+      if (!request_.required) {
+        root = Alternatives({root, writer_.AddSchema("document", *request_.response)});
+      }
+    } else if (request_.required && request_.function.empty()) {
+      root = writer_.AddRule("prose", "[^<]{0," + std::to_string(kProseMax) + "}") + " " + root;
+    }
     // Elsewhere the grammar begins behind the span.
-    if (request_.required && request_.may_think && !request_.starts_in_reasoning) {
+    if (!IsLazy(request_) && request_.may_think && !request_.starts_in_reasoning) {
       root = "(" + Lit(request_.marks.open) + " " +
-             writer_.AddTextThrough("thinking", request_.marks.close) + " [ \\n]{0,4})? " + root;
+             writer_.AddTextThrough(
+                 "thinking", request_.marks.close,
+                 CallEndsReasoning(request_.syntax) ? ToolCallOpener(request_.syntax) : "") +
+             " [ \\n]{0,4})? " + root;
     }
     writer_.AddRule("root", root);
     return writer_.Source();
@@ -304,13 +321,16 @@ std::vector<text::GrammarTrigger> Triggers(const ToolGrammarRequest& request) {
 ToolGrammar MakeToolGrammar(const ToolGrammarRequest& request) {
   ToolGrammar grammar;
   grammar.source = Builder(request).Build();
-  if (!request.required) {
+  if (IsLazy(request)) {
     grammar.options.lazy = true;
     grammar.options.triggers = Triggers(request);
     grammar.options.span_begin = request.marks.open;
   }
-  if (!request.required || request.starts_in_reasoning) {
+  if (IsLazy(request) || request.starts_in_reasoning) {
     grammar.options.span_end = request.marks.close;
+    if (CallEndsReasoning(request.syntax)) {
+      grammar.options.span_break = ToolCallOpener(request.syntax);
+    }
     grammar.options.starts_in_span = request.starts_in_reasoning;
   }
   return grammar;

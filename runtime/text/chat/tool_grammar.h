@@ -17,8 +17,13 @@ struct ToolGrammarRequest {
   ToolSyntax syntax = ToolSyntax::kNone;    // not kNone
   const rapidjson::Value* tools = nullptr;  // of the body, checked by ParseChatRequest
   std::string function;                     // only this one may be called; "": any
-  bool required = false;                    // the answer is a call; otherwise it may be
-  bool parallel = true;                     // several calls
+  // The answer is a call, behind a little free text; otherwise it may be one. Of a named function
+  // the answer is the call alone.
+  bool required = false;
+  // An answer without calls is a document of this schema, if it is not null. Then no other text
+  // comes before calls.
+  const rapidjson::Value* response = nullptr;
+  bool parallel = true;  // several calls
   ReasoningMarks marks;
   bool may_think = false;            // a span of reasoning may come before a required call
   bool starts_in_reasoning = false;  // the prompt ends inside one

@@ -145,6 +145,11 @@ std::string_view ToolCallOpener(ToolSyntax syntax) {
   return "";
 }
 
+// Hermes models close their span before they call; GLM ones write of calls in it.
+bool CallEndsReasoning(ToolSyntax syntax) {
+  return syntax == ToolSyntax::kQwenXml || syntax == ToolSyntax::kDsml;
+}
+
 std::vector<std::string> ToolMarkup(ToolSyntax syntax) {
   switch (syntax) {
     case ToolSyntax::kHermes:

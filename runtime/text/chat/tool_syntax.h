@@ -35,6 +35,9 @@ ToolSyntax ChooseToolSyntax(std::string_view plugin_syntax, std::string_view tem
 // The text that begins a call or a block of calls: the trigger of lazy grammars.
 std::string_view ToolCallOpener(ToolSyntax syntax);
 
+// Whether models of this syntax call out of their thinking without closing it.
+bool CallEndsReasoning(ToolSyntax syntax);
+
 // Markup that must print even where a vocabulary has it as a control token.
 std::vector<std::string> ToolMarkup(ToolSyntax syntax);
 

@@ -156,7 +156,12 @@ class XmlParser final : public ToolCallParser {
   }
 
   // Needs more text, or there is none: then the call is over as it stands.
-  bool Wait() { return ending() != AnswerEnding::kNone && End(false); }
+  bool Wait() {
+    if (ending() == AnswerEnding::kNone) return false;
+    if (announced()) return End(false);
+    LeaveOpen();
+    return true;
+  }
 
   // The call is over; text from held()'s first byte on is content. Only before it was announced
   // does that take the opener in.
@@ -199,7 +204,7 @@ class XmlParser final : public ToolCallParser {
 
   bool StepBlock() {
     const Found found = Match(at_, {markup_->call});
-    if (found.tag < 0) return found.waits ? Wait() : End(false);
+    if (found.tag < 0) return found.partial ? Wait() : End(false);
     at_ = found.end;
     state_ = State::kName;
     return true;
@@ -235,8 +240,8 @@ class XmlParser final : public ToolCallParser {
       if (found.waits) return false;
       // All parameters so far are whole, and the answer was not cut: only the end is missing.
       const bool ended = held().find_first_not_of(kSpace, at_) == std::string::npos;
-      if (announced() && ended && ending() == AnswerEnding::kEnd) return Finish(held().size());
-      return End(false);
+      if (announced() && ended && ending() != AnswerEnding::kCut) return Finish(held().size());
+      return found.partial ? Wait() : End(false);
     }
     if (!announced()) {
       Announce(tool_->name);
@@ -283,7 +288,7 @@ class XmlParser final : public ToolCallParser {
   bool StepValueStart() {
     if (!markup_->value.empty()) {
       const Found found = Match(at_, {markup_->value});
-      if (found.tag < 0) return found.waits ? Wait() : End(false);
+      if (found.tag < 0) return found.partial ? Wait() : End(false);
       at_ = found.end;
     }
     if (markup_->framed) {

@@ -142,37 +142,88 @@ std::string GbnfWriter::AddSchema(std::string_view name, const rapidjson::Value&
   return SchemaConverter(*state_, schema, {}).Convert(name);
 }
 
-// One rule for each count of bytes of `stop` that the text so far ends with, as in the search of
-// Knuth, Morris and Pratt.
-std::string GbnfWriter::AddTextThrough(std::string_view name, std::string_view stop) {
-  std::u32string mark;
-  for (std::string_view left = stop; !left.empty();) {
-    const Utf8Character c = DecodeUtf8(left);
-    mark += c.code_point;
-    left.remove_prefix(c.length);
-  }
-  const size_t count = mark.size();
-  std::vector<std::string> names;
-  for (size_t i = 0; i < count; ++i) names.push_back(state_->Reserve(name));
-  std::vector<size_t> border(count + 1, 0);  // of the first i characters, the longest proper one
-  for (size_t i = 1, k = 0; i < count; ++i) {
-    while (k > 0 && mark[i] != mark[k]) k = border[k];
-    if (mark[i] == mark[k]) ++k;
-    border[i + 1] = k;
-  }
-  for (size_t i = 0; i < count; ++i) {
-    std::map<char32_t, size_t> next;  // where a character of the mark leads
-    for (size_t k = i;; k = border[k]) {
-      next.try_emplace(mark[k], k + 1);
-      if (k == 0) break;
+namespace {
+
+// Marks that a text is searched for all at once, as Aho and Corasick do.
+class Marks {
+ public:
+  enum class Found { kNothing, kStop, kNever };
+
+  Marks(std::string_view stop, std::string_view never) {
+    Add(stop, Found::kStop);
+    if (!never.empty()) Add(never, Found::kNever);
+    // Nodes lie behind their parents, but not those of the second mark behind all shorter ones.
+    std::vector<size_t> order{0};
+    for (size_t i = 0; i < order.size(); ++i) {
+      const size_t at = order[i];
+      for (const auto& [c, child] : nodes_[at].next) {
+        nodes_[child].border = at == 0 ? 0 : After(nodes_[at].border, c);
+        if (nodes_[child].found == Found::kNothing) {
+          nodes_[child].found = nodes_[nodes_[child].border].found;
+        }
+        order.push_back(child);
+      }
     }
+  }
+
+  size_t size() const { return nodes_.size(); }
+  Found found(size_t node) const { return nodes_[node].found; }
+
+  // Where each character leads that leads elsewhere than to the beginning.
+  std::map<char32_t, size_t> Ways(size_t node) const {
+    std::map<char32_t, size_t> ways;
+    for (size_t k = node;; k = nodes_[k].border) {
+      ways.insert(nodes_[k].next.begin(), nodes_[k].next.end());
+      if (k == 0) return ways;
+    }
+  }
+
+ private:
+  struct Node {
+    std::map<char32_t, size_t> next;
+    size_t border = 0;  // the longest proper end of this node's text that is a node
+    Found found = Found::kNothing;
+  };
+
+  void Add(std::string_view mark, Found found) {
+    size_t at = 0;
+    while (!mark.empty()) {
+      const Utf8Character c = DecodeUtf8(mark);
+      const auto [way, added] = nodes_[at].next.try_emplace(c.code_point, nodes_.size());
+      at = way->second;
+      if (added) nodes_.emplace_back();
+      mark.remove_prefix(c.length);
+    }
+    nodes_[at].found = found;
+  }
+
+  size_t After(size_t node, char32_t c) const {
+    const std::map<char32_t, size_t> ways = Ways(node);
+    const auto way = ways.find(c);
+    return way == ways.end() ? 0 : way->second;
+  }
+
+  std::vector<Node> nodes_{1};
+};
+
+}  // namespace
+
+// One rule for each node: for what the text so far ends with.
+std::string GbnfWriter::AddTextThrough(std::string_view name, std::string_view stop,
+                                       std::string_view never) {
+  const Marks marks(stop, never);
+  std::vector<std::string> names(marks.size());
+  for (size_t i = 0; i < marks.size(); ++i) {
+    if (marks.found(i) == Marks::Found::kNothing) names[i] = state_->Reserve(name);
+  }
+  for (size_t i = 0; i < marks.size(); ++i) {
+    if (names[i].empty()) continue;
     std::string body;
     CodeRanges known;
-    for (const auto& [c, state] : next) {
-      body += GbnfClass({{c, c}});
-      if (state < count) body += " " + names[state];
-      body += " | ";
+    for (const auto& [c, node] : marks.Ways(i)) {
       known.push_back({c, c});
+      if (marks.found(node) == Marks::Found::kNever) continue;
+      body += GbnfClass({{c, c}}) + " " + names[node] + " | ";
     }
     body += GbnfClass(Complement(Normalised(known))) + " " + names[0];
     state_->Define(names[i], std::move(body));

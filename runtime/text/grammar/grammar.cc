@@ -137,18 +137,20 @@ bool GrammarState::TakeFree(std::string_view piece, TokenId token) {
   size_t newest = piece.size();
   for (;;) {
     if (phase_ == Phase::kSpan) {
-      const size_t at = options.span_end.empty() ? std::string::npos : seen_.find(options.span_end);
-      if (at == std::string::npos) break;
-      seen_.erase(0, at + options.span_end.size());
+      const size_t end = PlaceOf(options.span_end);
+      const size_t broken = PlaceOf(options.span_break);
+      if (end == std::string::npos && broken == std::string::npos) break;
+      seen_.erase(0, broken < end ? broken : end + options.span_end.size());
       dropped_ = true;
       newest = seen_.size();
       phase_ = options.lazy ? Phase::kWaiting : Phase::kActive;
       if (phase_ == Phase::kActive) return FeedSeen(0);
     }
     const std::optional<size_t> start = triggers.Start(seen_, newest, !dropped_);
-    const size_t span =
-        options.span_begin.empty() ? std::string::npos : seen_.find(options.span_begin);
-    if (span != std::string::npos && (!start || span < *start)) {
+    const size_t span = PlaceOf(options.span_begin);
+    const bool opens =
+        span != std::string::npos && !dropped_ && seen_.find_first_not_of(" \t\r\n") == span;
+    if (opens && (!start || span < *start)) {
       seen_.erase(0, span + options.span_begin.size());
       dropped_ = true;
       phase_ = Phase::kSpan;
@@ -163,6 +165,11 @@ bool GrammarState::TakeFree(std::string_view piece, TokenId token) {
     dropped_ = true;
   }
   return true;
+}
+
+// Where `mark` is in the seen text; nowhere where there is none.
+size_t GrammarState::PlaceOf(std::string_view mark) const {
+  return mark.empty() ? std::string::npos : seen_.find(mark);
 }
 
 // The seen text from `start` on is the grammar's first.

@@ -47,11 +47,14 @@ struct GrammarOptions {
   std::vector<GrammarTrigger> triggers{};
 
   // A span of the output that the grammar does not see, as of thinking: nothing is constrained and
-  // no trigger fires from `span_begin` (lazy grammars only) until after `span_end`. With
-  // starts_in_span the output begins inside it, and a grammar that is not lazy constrains from the
-  // span's end on, white space after the end excepted. "" for none.
+  // no trigger fires from `span_begin` (lazy grammars only; where nothing but white space comes
+  // before it, for a later one is no span to those who read the output) until after `span_end`.
+  // With starts_in_span the output begins inside it, and a grammar that is not lazy constrains from
+  // the span's end on, a little white space after the end excepted. `span_break` ends the span too,
+  // and is itself what the grammar or its triggers see. "" for none.
   std::string span_begin{};
   std::string span_end{};
+  std::string span_break{};
   bool starts_in_span = false;
 
   // Control tokens whose text the grammar may match. Others never match by text, only by <token>.
@@ -125,6 +128,7 @@ class GrammarState {
   bool AcceptFree(TokenId token);
   bool TakeFree(std::string_view piece, TokenId token);
   bool FeedSeen(size_t start);
+  size_t PlaceOf(std::string_view mark) const;
 
   std::shared_ptr<const Grammar> grammar_;
   std::shared_ptr<GrammarTables> tables_;  // place_ is one of theirs

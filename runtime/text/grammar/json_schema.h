@@ -43,8 +43,10 @@ class GbnfWriter {
   // A rule whose language is the documents of `schema`, as above. $ref resolves within `schema`.
   std::string AddSchema(std::string_view name, const rapidjson::Value& schema);
 
-  // A rule for any text up to and including the first `stop` (not empty, valid UTF-8).
-  std::string AddTextThrough(std::string_view name, std::string_view stop);
+  // A rule for any text up to and including the first `stop` (not empty, valid UTF-8) in which
+  // `never` does not occur ("": nothing is excluded).
+  std::string AddTextThrough(std::string_view name, std::string_view stop,
+                             std::string_view never = "");
 
   // A quoted literal; "\"\"" for empty text.
   static std::string Literal(std::string_view text);

@@ -14,6 +14,9 @@ namespace {
 
 using Kind = ProgramNode::Kind;
 
+// Models write a newline or two behind the end of their thinking.
+constexpr int kBlanksFirstMax = 4;
+
 // Writes the tree down as nodes, each part with the node that follows it, so from the back.
 class Writer {
  public:
@@ -31,11 +34,9 @@ class Writer {
   void WriteStart(bool blanks_first) {
     const uint32_t accept = Add({.kind = Kind::kAccept});
     uint32_t start = Add({.kind = Kind::kCall, .next = accept, .other = tree_.root});
-    if (blanks_first) {
-      const uint32_t loop = Add({.kind = Kind::kSplit, .next = start, .other = start});
-      const uint32_t blank = WriteRanges({{U'\t', U'\n'}, {U'\r', U'\r'}, {U' ', U' '}}, loop);
-      program_.nodes[loop].other = blank;
-      start = loop;
+    for (int i = 0; blanks_first && i < kBlanksFirstMax; ++i) {
+      const uint32_t blank = WriteRanges({{U'\t', U'\n'}, {U'\r', U'\r'}, {U' ', U' '}}, start);
+      start = Add({.kind = Kind::kSplit, .next = start, .other = blank});
     }
     program_.start = start;
   }

@@ -45,7 +45,7 @@ struct GrammarProgram {
 
 // Throws Error(kBadRequest) with line and column: left recursion (with the rules that make the
 // cycle), tokens that do not exist, too large once repetitions are written out. With `blanks_first`
-// white space may come before the root.
+// a few characters of white space may come before the root.
 GrammarProgram CompileProgram(const GbnfTree& tree, const Tokenizer& tokenizer, bool blanks_first);
 
 }  // namespace bloomery::text

@@ -86,7 +86,8 @@ GrammarTriggers::GrammarTriggers(GrammarOptions options, const Tokenizer& tokeni
     Refuse(std::to_string(options_.triggers.size()) + " triggers; at most " +
            std::to_string(limits::kGrammarTriggersMax) + " are taken");
   }
-  window_ = std::max(options_.span_begin.size(), options_.span_end.size());
+  window_ =
+      std::max({options_.span_begin.size(), options_.span_end.size(), options_.span_break.size()});
   for (const GrammarTrigger& trigger : options_.triggers) {
     if (trigger.kind == GrammarTrigger::Kind::kToken) {
       if (!tokenizer.Contains(trigger.token)) {

@@ -72,9 +72,17 @@ class ChatToolsTest : public ServedTest {
         if (!calls.empty()) calls.back() += TextOf(call["function"], "arguments");
       }
     }
+    // What a limit has left of a call is none.
+    if (reason == "length" && !calls.empty() && !IsObject(calls.back())) calls.pop_back();
     std::string all = reasoning + "|" + content + "|" + reason;
     for (const std::string& call : calls) all += "|" + call;
     return all;
+  }
+  // A call as Joined has them: its arguments are a whole object.
+  static bool IsObject(const std::string& call) {
+    rapidjson::Document arguments;
+    arguments.Parse(call.substr(call.find(' ') + 1).c_str());
+    return !arguments.HasParseError() && arguments.IsObject();
   }
   // The same of a collected answer.
   static std::string Collected(const rapidjson::Document& answer) {
@@ -229,6 +237,33 @@ TEST_F(ChatToolsTest, ARequiredCallThatTheModelMakesItselfIsLeftAsItIs) {
   const std::string expected = R"(hm||tool_calls|weather {"city": "Ulm"})";
   EXPECT_EQ(Collected(Chat(R"("tool_choice":"required")")), expected);
   EXPECT_EQ(Joined(R"("tool_choice":"required")"), expected);
+}
+
+TEST_F(ChatToolsTest, TextBeforeARequiredCallIsContent) {
+  Say("Let me see.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "
+      "\"Ulm\"}}\n</tool_call>");
+  Start();
+  const std::string expected = R"(|Let me see.|tool_calls|weather {"city": "Ulm"})";
+  EXPECT_EQ(Collected(Chat(R"("tool_choice":"required")")), expected);
+  EXPECT_EQ(Joined(R"("tool_choice":"required")"), expected);
+}
+
+// One does not switch the other off: the answer is a call of the tools, or the document.
+TEST_F(ChatToolsTest, ToolsBesideAResponseFormatAreCallsOrTheDocument) {
+  const std::string fields =
+      R"("response_format":{"type":"json_schema","json_schema":{"schema":{"const":[42]}}},
+         "chat_template_kwargs":{"enable_thinking":false})";
+  Say("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}\n</tool_call>");
+  Start();
+  const std::string call = R"(||tool_calls|weather {"city": "Ulm"})";
+  EXPECT_EQ(Collected(Chat(fields)), call);
+  EXPECT_EQ(Joined(fields), call);
+  EXPECT_EQ(Collected(Chat(fields + R"(,"tool_choice":"none")")), "|[42]|stop");
+  server_.reset();
+  Say("[42]");
+  Start();
+  EXPECT_EQ(Collected(Chat(fields)), "|[42]|stop");
+  EXPECT_EQ(Joined(fields), "|[42]|stop");
 }
 
 // Of its own choice the model may talk as before, but a call keeps to the tools.

@@ -26,6 +26,11 @@ struct Case {
 
 #define D(tag) "<｜DSML｜" tag
 #define E(tag) "</｜DSML｜" tag ">"
+#define BROKEN(name)                                  \
+  "E[the model's call of '" name                      \
+  "' cannot be read: its arguments are not what the " \
+  "form of calls allows]"
+#define ENDED(name) "E[the model has ended its answer inside a call of '" name "']"
 
 constexpr auto kHermes = ToolSyntax::kHermes;
 constexpr auto kQwen = ToolSyntax::kQwenXml;
@@ -142,17 +147,28 @@ const Case kCases[] = {
      "R[] C[] weather{\"days\": 1}"},
     {"unknown function", kHermes,
      "a <tool_call>{\"name\": \"bake\", \"arguments\": {}}</tool_call> b",
-     "R[] C[a <tool_call>{\"name\": \"bake\", \"arguments\": {}}</tool_call> b]"},
-    {"no JSON", kHermes, "<tool_call>weather</tool_call>", "R[] C[<tool_call>weather</tool_call>]"},
+     "E[the model has written a call that cannot be read: '<tool_call>{\"name\": \"bake\", "
+     "\"arguments\": {}}</tool_call>']"},
+    {"no JSON", kHermes, "<tool_call>weather</tool_call>",
+     "E[the model has written a call that cannot be read: '<tool_call>weather</tool_call>']"},
+    {"talk about the opener", kHermes, "Write <tool_call> first, <tool_call> again.",
+     "R[] C[Write <tool_call> first, <tool_call> again.]"},
+    {"talk about the closer", kHermes, "It ends with </tool_call>.",
+     "R[] C[It ends with </tool_call>.]"},
+    {"talk, then a call, then its closer again", kHermes,
+     "<tool_call> opens. <tool_call>{\"name\": \"weather\"}</tool_call> </tool_call> closes.",
+     "R[] C[<tool_call> opens.  closes.] weather{}"},
     {"JSON breaks in the arguments", kHermes,
      "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": Bonn}}</tool_call>",
-     "R[] C[Bonn}}</tool_call>] weather(open){\"city\": "},
+     BROKEN("weather")},
+    {"JSON breaks in the arguments, and nothing closes them", kHermes,
+     "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": Bonn", ENDED("weather")},
     {"arguments are no object", kHermes,
      "<tool_call>{\"name\": \"weather\", \"arguments\": [1]}</tool_call>",
-     "R[] C[<tool_call>{\"name\": \"weather\", \"arguments\": [1]}</tool_call>]"},
+     "E[the model has written a call that cannot be read: '<tool_call>{\"name\": \"weather\", "
+     "\"arguments\": [1]}</tool_call>']"},
     {"cut in the arguments", kHermes,
-     "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Bo",
-     "R[] C[] weather(open){\"city\": \"Bo"},
+     "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Bo", ENDED("weather")},
     {"cut in the name", kHermes, "ok\n<tool_call>{\"name\": \"wea",
      "R[] C[ok\n<tool_call>{\"name\": \"wea]"},
     {"an opener alone", kHermes, "ok\n<tool_call>", "R[] C[ok\n<tool_call>]"},
@@ -161,32 +177,30 @@ const Case kCases[] = {
      "<tool_call><tool_call>{\"name\": \"weather\", \"arguments\": {}}</tool_call>",
      "R[] C[<tool_call>] weather{}"},
     {"qwen: unknown function", kQwen, "<tool_call>\n<function=bake>\n</function>\n</tool_call>",
-     "R[] C[<tool_call>\n<function=bake>\n</function>\n</tool_call>]"},
+     "E[the model has written a call that cannot be read: "
+     "'<tool_call>\\x0A<function=bake>\\x0A</function>']"},
     {"qwen: talk about markup", kQwen, "Write <function=weather> and then more.",
      "R[] C[Write <function=weather> and then more.]"},
     {"qwen: a parameter twice", kQwen,
      "<tool_call>\n<function=weather>\n<parameter=days>\n1\n</"
      "parameter>\n<parameter=days>\n2\n"
      "</parameter>\n</function>\n</tool_call>",
-     "R[] C[<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>] "
-     "weather(open){\"days\": 1"},
+     BROKEN("weather")},
     {"qwen: the end missing", kQwen,
      "<tool_call>\n<function=weather>\n<parameter=days>\n1\n</parameter>\n",
      "R[] C[] weather{\"days\": 1}"},
     {"qwen: cut in a text", kQwen,
-     "<tool_call>\n<function=weather>\n<parameter=city>\nBonn am\n</para",
-     "R[] C[] weather(open){\"city\": \"Bonn am\\n</para"},
+     "<tool_call>\n<function=weather>\n<parameter=city>\nBonn am\n</para", ENDED("weather")},
     {"qwen: cut in a number", kQwen, "<tool_call>\n<function=weather>\n<parameter=days>\n12",
-     "R[] C[12] weather(open){\"days\": "},
+     ENDED("weather")},
     {"glm: unknown function", kGlm, "<tool_call>bake<arg_key>a</arg_key>",
      "R[] C[<tool_call>bake<arg_key>a</arg_key>]"},
     {"glm: no value", kGlm, "<tool_call>weather<arg_key>city</arg_key>Bonn</tool_call>",
-     "R[] C[<arg_key>city</arg_key>Bonn</tool_call>] weather(open){"},
+     BROKEN("weather")},
     {"dsml: no mark", kDsml,
      D("tool_calls>") D("invoke name=\"weather\">") D("parameter name=\"city\">") "x" E("parameter")
          E("invoke") E("tool_calls"),
-     "R[] C[" D("parameter name=\"city\">") "x" E("parameter") E("invoke")
-         E("tool_calls") "] weather(open){"},
+     BROKEN("weather")},
 };
 
 OutputFormat FormatOf(ToolSyntax syntax) {
@@ -202,7 +216,7 @@ TEST(ChatOutput, ReadsRecordedAnswersTheSameInPiecesOfEverySize) {
     const std::string text = c.text;
     for (size_t size = 1; size <= text.size() + 1; ++size) {
       const Read read = ReadInPieces(FormatOf(c.syntax), text, size);
-      ASSERT_EQ(Shown(read.turn), c.turn) << c.name << " in pieces of " << size;
+      ASSERT_EQ(Shown(read), c.turn) << c.name << " in pieces of " << size;
     }
   }
 }
@@ -211,7 +225,8 @@ TEST(ChatOutput, CallsBeginOnceEndOnceAndComeInOrder) {
   for (const Case& c : kCases) {
     size_t next = 0;
     bool open = false;
-    for (const OutputDelta& delta : ReadInPieces(FormatOf(c.syntax), c.text, 3).deltas) {
+    const Read read = ReadInPieces(FormatOf(c.syntax), c.text, 3);
+    for (const OutputDelta& delta : read.deltas) {
       switch (delta.kind) {
         case OutputDelta::Kind::kCallBegin:
           EXPECT_FALSE(open) << c.name;
@@ -234,7 +249,7 @@ TEST(ChatOutput, CallsBeginOnceEndOnceAndComeInOrder) {
           EXPECT_FALSE(delta.text.empty()) << c.name;
       }
     }
-    EXPECT_FALSE(open) << c.name;
+    EXPECT_TRUE(!open || !read.error.empty()) << c.name;
   }
 }
 
@@ -288,22 +303,29 @@ std::vector<std::string> WordsOf(std::string_view text) {
   return words;
 }
 
-// What must hold of any text at all: pieces and whole agree, whole calls are JSON objects of known
-// functions, output is valid UTF-8, and every word is somewhere in it, in its order.
+// What must hold of any text at all, however it ends: pieces and whole agree, calls are JSON
+// objects of known functions; and where nothing was dropped output is valid UTF-8, and every word
+// is somewhere in it, in its order.
 void CheckAnyText(ToolSyntax syntax, const std::string& text, bool words_too) {
   const OutputFormat format = FormatOf(syntax);
-  const Read whole = ReadInPieces(format, text, text.size() + 1, true);
-  for (const size_t size : {1, 2, 5}) {
-    ASSERT_EQ(Shown(ReadInPieces(format, text, size, true).turn), Shown(whole.turn))
-        << "pieces of " << size << ": " << text;
-  }
-  for (const auto& call : whole.turn.calls) {
-    EXPECT_NE(format.tools->Find(call.name), nullptr) << text;
-    if (call.complete) {
+  for (const AnswerEnding ending : {AnswerEnding::kCut, AnswerEnding::kStopped}) {
+    const Read whole = ReadInPieces(format, text, text.size() + 1, ending);
+    for (const size_t size : {1, 2, 5}) {
+      ASSERT_EQ(Shown(ReadInPieces(format, text, size, ending)), Shown(whole))
+          << "pieces of " << size << ": " << text;
+    }
+    if (!whole.error.empty()) continue;
+    for (const auto& call : whole.turn.calls) {
+      EXPECT_NE(format.tools->Find(call.name), nullptr) << text;
       EXPECT_TRUE(ParseJson(call.arguments, "arguments").IsObject()) << text;
     }
   }
-  if (!words_too) return;
+  const Read whole = ReadInPieces(format, text, text.size() + 1);
+  for (const size_t size : {1, 2, 5}) {
+    ASSERT_EQ(Shown(ReadInPieces(format, text, size)), Shown(whole))
+        << "pieces of " << size << ": " << text;
+  }
+  if (!words_too || !whole.error.empty()) return;
   EXPECT_TRUE(IsValidUtf8(whole.all)) << text;
   size_t at = 0;
   for (const std::string& word : WordsOf(text)) {
@@ -376,6 +398,7 @@ TEST(ChatOutput, ReasoningFormatNoneIsTagsAndReasoningAndContent) {
   for (const Case& c : kCases) {
     OutputFormat format = FormatOf(c.syntax);
     const Read split = ReadInPieces(format, c.text, 4);
+    if (!split.error.empty()) continue;
     format.reasoning = ReasoningFormat::kNone;
     const Read none = ReadInPieces(format, c.text, 4);
     format.reasoning = ReasoningFormat::kDeepseekLegacy;
@@ -396,14 +419,35 @@ TEST(ChatOutput, WithoutToolsMarkupIsContent) {
   EXPECT_EQ(ReadInPieces(format, text, 1).turn.content, text);
 }
 
-TEST(ChatOutput, ALimitLeavesACallWithoutItsEndIncomplete) {
+TEST(ChatOutput, ALimitDropsACallWithoutItsEnd) {
   const char* text = "<tool_call>\n<function=weather>\n<parameter=days>\n1\n</parameter>\n";
-  const Read ended = ReadInPieces(FormatOf(kQwen), text, 3, false);
+  const Read ended = ReadInPieces(FormatOf(kQwen), text, 3);
   EXPECT_TRUE(ended.has_calls);
   EXPECT_EQ(ended.turn.calls.at(0).arguments, "{\"days\": 1}");
-  const Read cut = ReadInPieces(FormatOf(kQwen), text, 3, true);
+  const Read cut = ReadInPieces(FormatOf(kQwen), text, 3, AnswerEnding::kCut);
   EXPECT_FALSE(cut.has_calls);
-  EXPECT_EQ(cut.turn.calls.at(0).arguments, "{\"days\": 1");
+  EXPECT_EQ(Shown(cut), "R[] C[]");
+}
+
+// What a limit leaves of a call is none, wherever it cuts; what a stop string leaves neither.
+TEST(ChatOutput, ACallCutOffIsDroppedWithItsMarkup) {
+  const std::pair<ToolSyntax, const char*> calls[] = {
+      {kHermes, "ok\n<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Bonn am"},
+      {kQwen, "ok\n<tool_call>\n<function=weather>\n<parameter=city>\nBonn am\n</para"},
+      {kGlm, "ok\n<tool_call>weather<arg_key>city</arg_key><arg_value>Bonn am"},
+      {kDsml, "ok\n\n" D("tool_calls>") "\n" D("invoke name=\"weather\">") "\n" D(
+                  "parameter name=\"city\" string=\"true\">") "Bonn am"},
+  };
+  for (const auto& [syntax, text] : calls) {
+    const std::string opener(ToolCallOpener(syntax));
+    const std::string whole = text;
+    for (size_t size = whole.find(opener) + opener.size(); size <= whole.size(); ++size) {
+      for (const AnswerEnding ending : {AnswerEnding::kCut, AnswerEnding::kStopped}) {
+        const Read read = ReadInPieces(FormatOf(syntax), whole.substr(0, size), 4, ending);
+        EXPECT_EQ(Shown(read), "R[] C[ok]") << whole.substr(0, size);
+      }
+    }
+  }
 }
 
 TEST(ChatOutput, MarkupThatNeverBecomesACallIsNotHeldForEver) {

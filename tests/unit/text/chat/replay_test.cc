@@ -148,7 +148,7 @@ TEST_P(Replay, RendersToWhatWasGenerated) {
     format.tools = test::Tools(kTools);
     format.memory = &memory;
     const AssistantTurn turn = test::ReadInPieces(format, family.answer, 4).turn;
-    ASSERT_FALSE(turn.calls.empty()) << family.name << test::Shown(turn);
+    ASSERT_FALSE(turn.calls.empty()) << family.name << turn.content;
 
     std::string calls;
     std::string results;

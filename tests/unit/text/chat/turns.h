@@ -32,12 +32,13 @@ struct Read {
   AssistantTurn turn;
   std::vector<OutputDelta> deltas;
   bool has_calls = false;
+  std::string error;  // of a call that cannot be read; the turn is what came before
   // Every text of the turn in the order it came: nothing of an answer but markup is missing in it.
   std::string all;
 };
 
 inline Read ReadInPieces(const OutputFormat& format, std::string_view text, size_t size,
-                         bool cut = false) {
+                         AnswerEnding ending = AnswerEnding::kEnd) {
   Read read;
   int ids = 0;
   ChatOutput output(format, [&ids] { return "id" + std::to_string(ids++); });
@@ -48,17 +49,22 @@ inline Read ReadInPieces(const OutputFormat& format, std::string_view text, size
       read.deltas.push_back(delta);
     }
   };
-  for (size_t at = 0; at < text.size(); at += size) take(output.Push(text.substr(at, size)));
-  take(output.Finish(cut));
+  try {
+    for (size_t at = 0; at < text.size(); at += size) take(output.Push(text.substr(at, size)));
+    take(output.Finish(ending));
+  } catch (const CallError& error) {
+    read.error = error.what();
+  }
   read.has_calls = output.has_calls();
   return read;
 }
 
-inline std::string Shown(const AssistantTurn& turn) {
-  std::string out = "R[" + turn.reasoning + "] C[" + turn.content + "]";
-  for (const auto& call : turn.calls) {
-    out += " " + call.name + (call.complete ? "" : "(open)") + call.arguments;
-  }
+// Of an answer with an error the error alone: how much of the turn came before depends on the
+// pieces.
+inline std::string Shown(const Read& read) {
+  if (!read.error.empty()) return "E[" + read.error + "]";
+  std::string out = "R[" + read.turn.reasoning + "] C[" + read.turn.content + "]";
+  for (const auto& call : read.turn.calls) out += " " + call.name + call.arguments;
   return out;
 }
 

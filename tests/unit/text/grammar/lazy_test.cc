@@ -100,10 +100,51 @@ TEST_F(LazyGrammarTest, NothingFiresInsideTheSpan) {
   EXPECT_FALSE(state.constrains());
   ASSERT_TRUE(Feed(state, "</think>text"));
   EXPECT_FALSE(state.constrains());
-  ASSERT_TRUE(state.Accept(kThink));
-  ASSERT_TRUE(Feed(state, "<call>a</think><call>"));
+  ASSERT_TRUE(Feed(state, "<call>"));
   EXPECT_TRUE(state.constrains());
   EXPECT_FALSE(state.Allows('a'));
+}
+
+// Whoever reads the output takes a later mark for text, and what looks like a call for one.
+TEST_F(LazyGrammarTest, ASpanOpensAtTheBeginningOnly) {
+  const GrammarOptions options{.lazy = true,
+                               .triggers = {{.kind = Kind::kWord, .value = "<call>"}},
+                               .span_begin = "<think>",
+                               .span_end = "</think>"};
+  GrammarState state = State(kCall, options);
+  ASSERT_TRUE(Feed(state, " \n"));
+  ASSERT_TRUE(state.Accept(kThink));
+  ASSERT_TRUE(Feed(state, "<call>a</think>x"));
+  EXPECT_FALSE(state.constrains());
+  ASSERT_TRUE(state.Accept(kThink));
+  ASSERT_TRUE(Feed(state, "y<call>"));
+  EXPECT_TRUE(state.constrains());
+  EXPECT_FALSE(state.Allows('a'));
+}
+
+TEST_F(LazyGrammarTest, WhatBreaksASpanIsTheGrammarsFirst) {
+  GrammarOptions options{.lazy = true,
+                         .triggers = {{.kind = Kind::kWord, .value = "<call>"}},
+                         .span_begin = "<think>",
+                         .span_end = "</think>",
+                         .span_break = "<call>",
+                         .starts_in_span = true};
+  GrammarState lazy = State(kCall, options);
+  ASSERT_TRUE(Feed(lazy, "I think so <call>"));
+  EXPECT_TRUE(lazy.constrains());
+  EXPECT_FALSE(lazy.Allows('a'));
+  ASSERT_TRUE(Feed(lazy, "1</call>"));
+  EXPECT_TRUE(lazy.exhausted());
+
+  options.lazy = false;
+  options.triggers.clear();
+  GrammarState full = State(kCall, options);
+  ASSERT_TRUE(Feed(full, "I think so <call>"));
+  EXPECT_FALSE(full.Allows('a'));
+  ASSERT_TRUE(Feed(full, "1</call>"));
+  EXPECT_TRUE(full.exhausted());
+  GrammarState closed = State(kCall, options);
+  ASSERT_TRUE(Feed(closed, "I think </think>\n<call>1</call>"));
 }
 
 TEST_F(LazyGrammarTest, AGrammarBehindASpanConstrainsFromItsEndOn) {
@@ -112,6 +153,9 @@ TEST_F(LazyGrammarTest, AGrammarBehindASpanConstrainsFromItsEndOn) {
   ASSERT_TRUE(Feed(state, "let me think {</think>"));
   EXPECT_TRUE(state.constrains());
   EXPECT_FALSE(state.Allows('x'));
+  GrammarState blanks = state;
+  ASSERT_TRUE(Feed(blanks, "\n \n\t"));
+  EXPECT_FALSE(blanks.Allows(' ')) << "white space has an end";
   ASSERT_TRUE(Feed(state, "\n\n{}"));
   EXPECT_TRUE(state.exhausted());
 }
