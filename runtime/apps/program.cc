@@ -1,5 +1,6 @@
 #include "runtime/apps/program.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 #include <csignal>
 
@@ -121,6 +122,13 @@ void ReadNamedFiles(serve::ServeSettings& settings, const FileSystem& files) {
     settings.json_schema = ReadNamedFile(files, settings.json_schema_file);
   }
   serve::FixGrammarDefault(settings);
+}
+
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 void HoldStopSignals() {

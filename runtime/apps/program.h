@@ -33,6 +33,10 @@ serve::FlagSources SourcesOf(std::vector<std::string> arguments, const FileSyste
 // Reads what flags name: the key file into the keys, the template file into the template.
 void ReadNamedFiles(serve::ServeSettings& settings, const FileSystem& files);
 
+// Lets the process have as many descriptors as it may: a server's connections are many, and 1024 is
+// a common soft limit. What cannot be raised stays.
+void RaiseDescriptorLimit();
+
 // Blocks SIGINT and SIGTERM in this thread and those made by it later: call first in main. They are
 // then taken by WaitForStop.
 void HoldStopSignals();

@@ -154,6 +154,7 @@ int Serve(serve::ServeSettings settings, const Installation& installation, Event
   const std::string path = demo ? DemoModelPath(installation.executable) : settings.model_path;
   files.Open(path);  // a wrong path is known before anything listens
   CheckSlotFolder(settings.slot_save_path);
+  RaiseDescriptorLimit();
 
   serve::Server server(settings);
   // The way of a signal, which the stop watch takes.

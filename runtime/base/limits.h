@@ -143,7 +143,12 @@ inline constexpr size_t kRequestHeadBytesMax = 64u << 10;
 inline constexpr int kRequestHeadSecondsMax = 10;
 inline constexpr size_t kRequestBodyBytesMax = 64u << 20;
 inline constexpr int kRequestBodySecondsMax = 60;
-inline constexpr int kConnectionsMax = 256;
+inline constexpr int kConnectionsMax = 256;  // with a request that is being answered
+inline constexpr size_t kWaitingConnectionsMax =
+    4096;  // without one: idle, or still sending; some 80 KiB each at most
+inline constexpr int kStalledReaderSecondsMax = 10;  // then it makes room where room is wanted
+inline constexpr size_t kSmallBodyBytesMax =
+    1u << 20;  // an eighth of the memory for bodies is kept for those up to this
 inline constexpr size_t kRequestBodiesBytesMax = 512u << 20;  // over all connections: 8 full ones
 inline constexpr size_t kUnsentBytesMax = 16u << 20;  // a client that lets more pile up is cut off
 inline constexpr size_t kAnswerBytesMax =
@@ -156,9 +161,6 @@ inline constexpr size_t kWatchReadBytes =
     4096;  // one read of the watch for a vanished client: pipelined requests
 inline constexpr int kLingerMillisecondsMax =
     2000;  // a refused client gets this long to read its answer before the connection is cut
-inline constexpr size_t kRefusedConnectionsMax =
-    64;  // over the limit: asked for their health, or told so; what comes beyond is closed
-         // unanswered
 inline constexpr int kAcceptRetryMilliseconds =
     100;  // after an accept that failed (out of descriptors), so that the loop does not spin
 inline constexpr int kHttpThreadsMax = 64;  // they wait for the engine; more gain nothing

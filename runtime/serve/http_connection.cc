@@ -1,6 +1,5 @@
 #include "runtime/serve/http_connection.h"
 
-#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
@@ -22,6 +21,7 @@ namespace http = boost::beast::http;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+constexpr char kBusy[] = "too many requests are being answered; try again shortly";
 constexpr std::string_view kPing = ":\n\n";  // a comment of an event stream
 // Errors and monitoring are always answered, however much waits for other readers.
 constexpr size_t kSmallAnswerBytes = size_t{64} << 10;
@@ -137,12 +137,11 @@ class Exchange final : public HttpExchange {
 
 }  // namespace
 
-Connection::Connection(std::shared_ptr<Shared> shared, Socket socket, bool counted)
+Connection::Connection(std::shared_ptr<Shared> shared, Socket socket)
     : shared_(std::move(shared)),
       socket_(std::move(socket)),
       deadline_timer_(socket_.get_executor()),
       ping_timer_(socket_.get_executor()),
-      counted_(counted),
       // A head must fit, and so must each chunk's head and a trailer: neither counts as body.
       buffer_(shared_->options.head_bytes_max + limits::kWatchReadBytes) {}
 
@@ -169,18 +168,12 @@ void Connection::ReadNext() {
   if (shared_->Stopping()) return Gone();
   state_ = State::kDone;
   if (buffer_.size() > 0) return ReadHead();
-  SetDeadline(Phase::kIdle, serial_ == 0 ? HeadTimeMax() : shared_->options.idle_time_max);
+  const HttpOptions& options = shared_->options;
+  SetDeadline(Phase::kIdle, serial_ == 0 ? options.head_time_max : options.idle_time_max);
   socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const ErrorCode& error) {
-    if (self->timed_out_ && !self->counted_) return self->OnHead({}, 0);
     if (error || self->timed_out_) return self->Gone();
     self->ReadHead();
   });
-}
-
-// Over the connection limit: time to send one head that is at hand.
-std::chrono::milliseconds Connection::HeadTimeMax() const {
-  const auto most = shared_->options.head_time_max;
-  return counted_ ? most : std::min(most, shared_->options.refused_time_max);
 }
 
 void Connection::ReadHead() {
@@ -192,7 +185,7 @@ void Connection::ReadHead() {
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(shared_->options.head_bytes_max));
   parser_->body_limit(shared_->options.body_bytes_max);
-  SetDeadline(Phase::kHead, HeadTimeMax());
+  SetDeadline(Phase::kHead, shared_->options.head_time_max);
   http::async_read_header(socket_, buffer_, *parser_,
                           [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
                             self->OnHead(error, bytes);
@@ -201,7 +194,6 @@ void Connection::ReadHead() {
 
 void Connection::OnHead(const ErrorCode& error, size_t bytes) {
   if (closed_) return;
-  if (timed_out_ && !counted_) return RefuseRequest(503, "too many connections; try again shortly");
   if (timed_out_) return RefuseRequest(408, "the request head did not arrive in time");
   // Beast looks at its limit only where it needs more bytes, so a head may pass it by a little.
   if (error == http::error::header_limit || error == http::error::buffer_overflow ||
@@ -234,20 +226,14 @@ void Connection::OnHead(const ErrorCode& error, size_t bytes) {
   if (!ParseTarget(std::string_view(head.target().data(), head.target().size()), request_)) {
     return RefuseRequest(400, "malformed HTTP request: bad escape in the target");
   }
-  if (!counted_) {
-    keep_alive_ = false;
-    const auto& reserved = shared_->callbacks.reserved;
-    if (!reserved || !reserved(request_) || !parser_->is_done()) {
-      return RefuseRequest(503, "too many connections; try again shortly");
-    }
-  }
+  // Asked again once the body is here; until then it costs nothing to say so at once.
+  if (!PlaceIsFree() && !Reserved()) return RefuseRequest(503, kBusy);
   if (std::optional<HttpResponse> refusal = shared_->callbacks.admit(request_)) {
     // Its body, if any, is not read: the connection cannot be used again.
     if (!parser_->is_done()) keep_alive_ = false;
     state_ = State::kAnswering;
     return Reply(serial_, *refusal);
   }
-  if (!ReserveBody()) return RefuseRequest(503, "too many request bodies in memory; try again");
   if (!parser_->is_done() && beast::iequals(head[http::field::expect], "100-continue")) {
     Queue(std::string(kContinue));
   }
@@ -266,32 +252,36 @@ HttpRequest Connection::TakeHead() {
   return request;
 }
 
-// Counts the body against the memory all bodies may take; a chunked one, whose length is unknown,
-// counts as the largest allowed.
-bool Connection::ReserveBody() {
-  if (parser_->is_done()) return true;
-  const auto length = parser_->content_length();
-  const size_t bytes = length ? static_cast<size_t>(*length) : shared_->options.body_bytes_max;
-  const size_t before = shared_->body_bytes.fetch_add(bytes);
-  if (before + bytes > shared_->options.bodies_bytes_max) {
-    shared_->body_bytes.fetch_sub(bytes);
-    return false;
-  }
-  reserved_bytes_ = bytes;
-  return true;
+// Counts what has arrived of the body against the memory all bodies may take. The last part of that
+// is for small ones, so that large ones which come slowly do not keep everyone out.
+bool Connection::CountBody() {
+  const size_t bytes = parser_->get().body().size();
+  const size_t more = bytes - body_bytes_;
+  if (more == 0) return true;
+  const size_t all = shared_->options.bodies_bytes_max;
+  const size_t most = bytes > limits::kSmallBodyBytesMax ? all - all / 8 : all;
+  const size_t before = shared_->body_bytes.fetch_add(more);
+  body_bytes_ = bytes;
+  return before + more <= most;
 }
 
-void Connection::ReleaseBody(size_t bytes) {
-  shared_->body_bytes.fetch_sub(bytes);
-  reserved_bytes_ -= bytes;
-}
+void Connection::ReleaseBody() { shared_->body_bytes.fetch_sub(std::exchange(body_bytes_, 0)); }
 
 void Connection::ReadBody() {
-  if (parser_->is_done()) return OnBody({});
   SetDeadline(Phase::kBody, shared_->options.body_time_max);
-  http::async_read(
-      socket_, buffer_, *parser_,
-      [self = shared_from_this()](const ErrorCode& error, size_t) { self->OnBody(error); });
+  parser_->eager(true);
+  ReadMoreBody();
+}
+
+void Connection::ReadMoreBody() {
+  if (!CountBody()) return RefuseRequest(503, "too many request bodies in memory; try again");
+  if (parser_->is_done()) return OnBody({});
+  http::async_read_some(socket_, buffer_, *parser_,
+                        [self = shared_from_this()](const ErrorCode& error, size_t) {
+                          if (self->closed_ || self->timed_out_ || error)
+                            return self->OnBody(error);
+                          self->ReadMoreBody();
+                        });
 }
 
 void Connection::OnBody(const ErrorCode& error) {
@@ -310,12 +300,14 @@ void Connection::OnBody(const ErrorCode& error) {
 }
 
 void Connection::Handle() {
+  if (!TakePlace()) {
+    if (!Reserved()) return RefuseRequest(503, kBusy);
+    keep_alive_ = false;
+  }
   ClearDeadline();
   HttpRequest whole = request_;  // the head stays: a refusal of the answer is made from it
   whole.body = std::move(parser_->get().body());
   parser_.reset();
-  // What a chunked body was counted for and did not take: an answer may run for minutes.
-  ReleaseBody(reserved_bytes_ - std::min(reserved_bytes_, whole.body.size()));
   state_ = State::kAnswering;
   on_gone_ = nullptr;
   Watch();
@@ -326,6 +318,62 @@ void Connection::Handle() {
     // Routes answer their own errors; this is the last net, and the text stays out of the answer.
     exchange->Reply(shared_->callbacks.refuse(500, "internal error", exchange->request()));
   }
+}
+
+// Whether the request is answered without a place, too.
+bool Connection::Reserved() const {
+  const auto& reserved = shared_->callbacks.reserved;
+  return reserved && reserved(request_) && parser_ && parser_->is_done();
+}
+
+void Connection::JoinWaiting() {
+  if (!in_waiting_) in_waiting_ = shared_->waiting.insert(shared_->waiting.end(), this);
+}
+
+void Connection::LeaveWaiting() {
+  if (in_waiting_) shared_->waiting.erase(*in_waiting_);
+  in_waiting_.reset();
+}
+
+bool Connection::PlaceIsFree() {
+  std::lock_guard lock(shared_->mutex);
+  return shared_->places_taken < shared_->options.connections_max || StalledReader() != nullptr;
+}
+
+// Where all are taken, one whose reader has stalled for long makes room.
+bool Connection::TakePlace() {
+  std::shared_ptr<Connection> stalled;
+  {
+    std::lock_guard lock(shared_->mutex);
+    if (shared_->places_taken >= shared_->options.connections_max) {
+      stalled = StalledReader();
+      if (!stalled) return false;
+      stalled->has_place_ = false;
+      --shared_->places_taken;
+    }
+    ++shared_->places_taken;
+    has_place_ = true;
+    LeaveWaiting();
+  }
+  if (stalled) stalled->Close();
+  return true;
+}
+
+void Connection::ReleasePlace() {
+  std::lock_guard lock(shared_->mutex);
+  if (has_place_) --shared_->places_taken;
+  has_place_ = false;
+  if (!closed_) JoinWaiting();
+}
+
+// Under the shared mutex: one with a place that has not taken a byte of its answer for too long.
+std::shared_ptr<Connection> Connection::StalledReader() {
+  const auto since = (Clock::now() - shared_->options.stall_time_max).time_since_epoch().count();
+  for (const std::shared_ptr<Connection>& each : shared_->open) {
+    const auto began = each->write_began_.load(std::memory_order_relaxed);
+    if (each->has_place_ && began != 0 && began < since) return each;
+  }
+  return nullptr;
 }
 
 // Reads while an answer is being made: the only way to learn that the client has gone. What a
@@ -385,7 +433,10 @@ void Connection::Gone() {
   if (callback && answering) callback();
   {
     std::lock_guard lock(shared_->mutex);
-    if (shared_->open.erase(shared_from_this()) > 0 && counted_) --shared_->served;
+    if (has_place_) --shared_->places_taken;
+    has_place_ = false;
+    LeaveWaiting();
+    shared_->open.erase(shared_from_this());
   }
   shared_->changed.notify_all();
 }
@@ -502,6 +553,7 @@ void Connection::Queue(std::string bytes) {
 void Connection::WriteNext() {
   writing_ = true;
   ping_timer_.cancel();
+  write_began_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   SetDeadline(Phase::kWrite, shared_->options.write_time_max);
   asio::async_write(
       socket_, asio::buffer(unsent_.front()),
@@ -510,6 +562,7 @@ void Connection::WriteNext() {
 
 void Connection::OnWritten(const ErrorCode& error) {
   writing_ = false;
+  write_began_.store(0, std::memory_order_relaxed);
   if (closed_) return;
   if (error || timed_out_) return Gone();
   unsent_bytes_ -= unsent_.front().size();
@@ -534,6 +587,7 @@ void Connection::ArmPing() {
 // tear the next request apart.
 void Connection::AnswerWritten() {
   if (closed_ || !unsent_.empty()) return;
+  ReleasePlace();
   if (watching_) {
     ErrorCode ignored;
     socket_.cancel(ignored);

@@ -12,18 +12,19 @@
 #include <boost/asio/strand.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "runtime/serve/http_body.h"
 #include "runtime/serve/http_server.h"
 
 namespace bloomery::serve::internal {
@@ -34,7 +35,8 @@ using ErrorCode = boost::system::error_code;
 
 class Connection;
 
-// What all connections of one server share.
+// What all connections of one server share. A connection is waiting until its request is whole, and
+// then has one of the places until its answer is out.
 struct Shared {
   HttpOptions options;
   HttpCallbacks callbacks;
@@ -42,7 +44,8 @@ struct Shared {
   std::mutex mutex;
   std::condition_variable changed;
   std::set<std::shared_ptr<Connection>> open;  // guarded by mutex
-  size_t served = 0;                           // connections that count; guarded by mutex
+  std::list<Connection*> waiting;              // of `open`, longest first; guarded by mutex
+  size_t places_taken = 0;                     // guarded by mutex
   bool stopping = false;                       // guarded by mutex
   std::atomic<size_t> body_bytes{0};
   std::atomic<size_t> unsent_bytes{0};
@@ -54,14 +57,15 @@ struct Shared {
   }
 };
 
-// One connection. All members are touched on its strand only.
+// One connection. All members are touched on its strand only, but for those that say otherwise.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // `counted`: it takes one of the places of the connection limit. One that does not may make a
-  // single request, which only the `reserved` ones of the callbacks survive.
-  Connection(std::shared_ptr<Shared> shared, Socket socket, bool counted);
+  Connection(std::shared_ptr<Shared> shared, Socket socket);
 
-  bool counted() const { return counted_; }
+  // Of Shared, under its mutex: joins the waiting ones as the newest, or leaves them.
+  void JoinWaiting();
+  void LeaveWaiting();
+
   size_t answer_bytes_max() const { return shared_->options.answer_bytes_max; }
   Strand executor() { return socket_.get_executor(); }
   bool Finished() const { return shared_->finished.load(); }
@@ -85,13 +89,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void ReadHead();
   void OnHead(const ErrorCode& error, size_t bytes);
   void ReadBody();
+  void ReadMoreBody();
   void OnBody(const ErrorCode& error);
   void Handle();
-  std::chrono::milliseconds HeadTimeMax() const;
   HttpRequest TakeHead();
-  bool ReserveBody();
-  void ReleaseBody() { ReleaseBody(reserved_bytes_); }
-  void ReleaseBody(size_t bytes);
+  bool CountBody();
+  void ReleaseBody();
+
+  bool Reserved() const;
+  bool PlaceIsFree();
+  bool TakePlace();
+  void ReleasePlace();
+  std::shared_ptr<Connection> StalledReader();
 
   void Watch();
   void OnWatch(const ErrorCode& error, size_t bytes);
@@ -123,10 +132,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Socket socket_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer ping_timer_;
-  const bool counted_;
+
+  bool has_place_ = false;                                      // guarded by the shared mutex
+  std::optional<std::list<Connection*>::iterator> in_waiting_;  // guarded by the shared mutex
+  std::atomic<std::chrono::steady_clock::rep> write_began_{0};  // 0: nothing is being written
 
   boost::beast::flat_buffer buffer_;
-  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
+  std::optional<boost::beast::http::request_parser<HttpBody>> parser_;
   HttpRequest request_;  // its body is the exchange's
   uint64_t serial_ = 0;
   State state_ = State::kDone;
@@ -138,7 +150,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool watching_ = false;
   bool closed_ = false;
   bool timed_out_ = false;
-  size_t reserved_bytes_ = 0;
+  size_t body_bytes_ = 0;  // counted among those of all connections
   std::function<void()> on_gone_;
 
   std::deque<std::string> unsent_;

@@ -1,5 +1,6 @@
 #include "runtime/serve/http_server.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,6 +40,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     shared_->options = std::move(options);
     shared_->callbacks = std::move(callbacks);
     const HttpOptions& o = shared_->options;
+    waiting_max_ = WaitingMax();
     const auto tcp = static_cast<size_t>(std::count_if(
         o.hosts.begin(), o.hosts.end(), [](const std::string& h) { return !IsUnixPath(h); }));
     if (o.hosts.empty()) throw Error(ErrorKind::kUsage, "--host: no host given");
@@ -103,7 +105,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   int port() const { return port_; }
   size_t connections() const {
     std::lock_guard lock(shared_->mutex);
-    return shared_->served;
+    return shared_->places_taken;
   }
 
  private:
@@ -200,21 +202,30 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   void Take(Socket socket) {
     ErrorCode ignored;
     socket.set_option(asio::ip::tcp::no_delay(true), ignored);  // fails on UNIX sockets: no matter
-    std::shared_ptr<Connection> connection;
-    bool counted = false;
+    const auto connection = std::make_shared<Connection>(shared_, std::move(socket));
+    std::shared_ptr<Connection> longest;
     {
       std::lock_guard lock(shared_->mutex);
-      counted = shared_->served < shared_->options.connections_max;
-      const size_t refused = shared_->open.size() - shared_->served;
-      if (!counted && refused >= limits::kRefusedConnectionsMax) return;
-      connection = std::make_shared<Connection>(shared_, std::move(socket), counted);
+      if (shared_->waiting.size() >= waiting_max_) {
+        longest = shared_->waiting.front()->shared_from_this();
+        longest->LeaveWaiting();
+      }
       shared_->open.insert(connection);
-      if (counted) ++shared_->served;
+      connection->JoinWaiting();
     }
+    if (longest) longest->Close();
     connection->Start();
   }
 
+  // Some descriptors stay for the model, files and the hub.
+  size_t WaitingMax() const {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return shared_->options.waiting_max;
+    return std::clamp<size_t>(limit.rlim_cur / 2, 1, shared_->options.waiting_max);
+  }
+
   std::shared_ptr<Shared> shared_;
+  size_t waiting_max_ = 1;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::vector<std::thread> threads_;

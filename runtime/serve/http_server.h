@@ -1,9 +1,10 @@
 // The HTTP/1.1 server: listeners, connections, limits and deadlines. Owns its sockets and a small
 // pool of threads; each connection runs on one strand, so its state needs no lock. Knows no route:
 // `admit` sees a request's head before its body is read, `handle` sees the whole request. Deadlines
-// are totals for the head and for the body, never per read, so a slow sender cannot hold a
-// connection; a client that closes while its answer is being made is noticed at once (OnGone), one
-// that only ends its sending side is answered.
+// are totals for the head and for the body, never per read, and a request has no place among those
+// that are answered before it is whole, so slow senders keep nobody out; a client that closes while
+// its answer is being made is noticed at once (OnGone), one that only ends its sending side is
+// answered.
 #pragma once
 
 #include <chrono>
@@ -25,7 +26,10 @@ struct HttpOptions {
   int port = 0;                                 // 0 binds any free port (one TCP host only)
   bool reuse_port = false;
   int threads = 2;
-  size_t connections_max = limits::kConnectionsMax;
+  size_t connections_max = limits::kConnectionsMax;  // with a request that is being answered
+  // Without one. Half of the descriptors the process may have bound them as well; where there are
+  // more, the one that has waited longest is closed.
+  size_t waiting_max = limits::kWaitingConnectionsMax;
   size_t head_bytes_max = limits::kRequestHeadBytesMax;
   size_t body_bytes_max = limits::kRequestBodyBytesMax;
   size_t bodies_bytes_max = limits::kRequestBodiesBytesMax;  // over all connections
@@ -33,11 +37,11 @@ struct HttpOptions {
   size_t answer_bytes_max = limits::kAnswerBytesMax;         // of one whole answer
   size_t answers_bytes_max = limits::kAnswersBytesMax;       // unsent, over all connections
   std::chrono::milliseconds head_time_max = std::chrono::seconds(limits::kRequestHeadSecondsMax);
-  std::chrono::milliseconds refused_time_max =  // of a head over the connection limit
-      std::chrono::milliseconds(limits::kLingerMillisecondsMax);
   std::chrono::milliseconds body_time_max = std::chrono::seconds(limits::kRequestBodySecondsMax);
   std::chrono::milliseconds idle_time_max = std::chrono::seconds(limits::kKeepAliveSecondsMax);
   std::chrono::milliseconds write_time_max = std::chrono::seconds(3600);
+  // A reader that takes no byte for so long is cut off where its place is wanted.
+  std::chrono::milliseconds stall_time_max = std::chrono::seconds(limits::kStalledReaderSecondsMax);
 };
 
 struct HttpCallbacks {
@@ -50,7 +54,7 @@ struct HttpCallbacks {
   // `request` has what was read of it, perhaps nothing.
   std::function<HttpResponse(int status, const std::string& message, const HttpRequest& request)>
       refuse;
-  // Whether a request (its head) is answered over the connection limit too. Null: none is.
+  // Whether a request (its head) is answered where all places are taken, too. Null: none is.
   std::function<bool(const HttpRequest& request)> reserved;
 };
 
@@ -80,7 +84,7 @@ class HttpServer {
   // connection and joins the threads. Safe to call twice.
   void Stop(std::chrono::milliseconds drain);
 
-  size_t connections() const;
+  size_t connections() const;  // with a place
 
  private:
   class Impl;

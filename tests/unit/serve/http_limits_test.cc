@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <future>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "tests/unit/serve/client.h"
 #include "tests/unit/serve/http_fixture.h"
@@ -21,6 +23,34 @@ using test::Client;
 using test::Fetch;
 using test::RequestText;
 using ::testing::HasSubstr;
+
+// Takes the requests for /held and answers them when told to; others go to the handler as it was.
+class Held {
+ public:
+  explicit Held(std::function<void(std::shared_ptr<HttpExchange>)>& handler) : answer_(handler) {
+    handler = [this](std::shared_ptr<HttpExchange> exchange) {
+      if (exchange->request().path != "/held") return answer_(std::move(exchange));
+      const std::lock_guard lock(mutex_);
+      exchanges_.push_back(std::move(exchange));
+      changed_.notify_all();
+    };
+  }
+  void Await(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return exchanges_.size() >= count; });
+  }
+  void AnswerAll() {
+    const std::lock_guard lock(mutex_);
+    for (auto& exchange : exchanges_) answer_(std::move(exchange));
+    exchanges_.clear();
+  }
+
+ private:
+  std::function<void(std::shared_ptr<HttpExchange>)> answer_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<HttpExchange>> exchanges_;
+};
 
 TEST_F(HttpServerTest, HeadAtTheLimitPassesAndOnePastIsRefused) {
   options_.head_bytes_max = 1000;
@@ -69,18 +99,45 @@ TEST_F(HttpServerTest, TrailerAndChunkHeadOverTheHeadsLimitAreRefused) {
 TEST_F(HttpServerTest, BodiesOverTheSharedLimitAreRefusedUntilOneEnds) {
   options_.body_bytes_max = 100;
   options_.bodies_bytes_max = 150;
+  Held held(handler_);
   const int port = Start();
   Client first(port);
-  first.Send("POST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n");
-  ASSERT_TRUE(first.ReadUntil("100 Continue"));
+  first.Send(RequestText("POST", "/held", std::string(100, 'b')));
+  held.Await(1);
   EXPECT_EQ(Fetch(port, "POST", "/2", std::string(51, 'b')).status, 503);
   EXPECT_EQ(Fetch(port, "POST", "/2", std::string(50, 'b')).status, 200);
-  first.Send(std::string(100, 'b'));
+  held.AnswerAll();
   EXPECT_EQ(first.Read().status, 200);
   EXPECT_EQ(Fetch(port, "POST", "/2", std::string(100, 'b')).status, 200);
 }
 
-// While it is read a chunked body counts as the largest; its answer may then take minutes.
+TEST_F(HttpServerTest, DeclaredBodiesThatDoNotComeTakeNothing) {
+  options_.body_bytes_max = 100;
+  options_.bodies_bytes_max = 150;
+  const int port = Start();
+  std::deque<Client> slow;
+  for (int i = 0; i < 20; ++i) {
+    slow.emplace_back(port).Send(
+        "POST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n");
+    ASSERT_TRUE(slow.back().ReadUntil("100 Continue"));
+  }
+  EXPECT_EQ(Fetch(port, "POST", "/2", std::string(100, 'b')).status, 200);
+}
+
+TEST_F(HttpServerTest, LargeBodiesLeaveAnEighthOfTheMemoryToSmallOnes) {
+  constexpr size_t kLarge = limits::kSmallBodyBytesMax + 1;
+  options_.bodies_bytes_max = 2 * kLarge;
+  Held held(handler_);
+  const int port = Start();
+  Client first(port);
+  first.Send(RequestText("POST", "/held", std::string(kLarge, 'b')));
+  held.Await(1);
+  EXPECT_EQ(Fetch(port, "POST", "/2", std::string(kLarge, 'b')).status, 503);
+  EXPECT_EQ(Fetch(port, "POST", "/2", std::string(kLarge - 1, 'b')).status, 200);
+  held.AnswerAll();
+  EXPECT_EQ(first.Read().status, 200);
+}
+
 TEST_F(HttpServerTest, ChunkedBodyCountsByItsOwnBytesWhileItsAnswerIsMade) {
   options_.body_bytes_max = 100;
   options_.bodies_bytes_max = 150;
@@ -100,43 +157,101 @@ TEST_F(HttpServerTest, ChunkedBodyCountsByItsOwnBytesWhileItsAnswerIsMade) {
   EXPECT_EQ(slow.Read().body, "POST /held ab");
 }
 
-TEST_F(HttpServerTest, ConnectionPastTheLimitGetsA503UntilOneEnds) {
+TEST_F(HttpServerTest, RequestPastTheLimitOfPlacesGetsA503UntilOneIsAnswered) {
   options_.connections_max = 2;
+  Held held(handler_);
   const int port = Start();
   Client a(port);
   Client b(port);
-  a.Send(RequestText("GET", "/a"));
-  b.Send(RequestText("GET", "/b"));
-  EXPECT_EQ(a.Read().status, 200);
-  EXPECT_EQ(b.Read().status, 200);
+  a.Send(RequestText("GET", "/held"));
+  b.Send(RequestText("GET", "/held"));
+  held.Await(2);
+  EXPECT_EQ(server_->connections(), 2U);
   Client c(port);
   c.Send(RequestText("GET", "/c"));
   const Answer refused = c.Read();
   EXPECT_EQ(refused.status, 503);
-  EXPECT_EQ(refused.body, "too many connections; try again shortly");
+  EXPECT_EQ(refused.body, "too many requests are being answered; try again shortly");
   EXPECT_EQ(refused.headers.at("connection"), "close");
   EXPECT_TRUE(c.ReadToEnd());
-  a.Send("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  // A body is not read for nothing.
+  Client d(port);
+  d.Send("POST /d HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n");
+  EXPECT_EQ(d.Read().status, 503);
+  held.AnswerAll();
   EXPECT_EQ(a.Read().status, 200);
-  a.ReadToEnd();
-  a.Close();
-  // The place is free again once the server has seen the end of `a`.
-  int status = 0;
-  for (int i = 0; i < 200 && status != 200; ++i) {
-    Client d(port);
-    d.Send(RequestText("GET", "/d"));
-    status = d.Read().status;
+  EXPECT_EQ(b.Read().status, 200);
+  // The places are free before the answers can be read, and a and b, which stay, have none.
+  EXPECT_EQ(Fetch(port, "GET", "/d").status, 200);
+  EXPECT_EQ(Fetch(port, "GET", "/e").status, 200);
+}
+
+TEST_F(HttpServerTest, ConnectionsWithoutAWholeRequestTakeNoPlaces) {
+  options_.connections_max = 1;
+  const int port = Start();
+  std::deque<Client> slow;
+  for (int i = 0; i < 60; ++i) {
+    Client& client = slow.emplace_back(port);
+    if (i % 3 == 1) client.Send("GET / HT");
+    if (i % 3 == 2) client.Send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab");
   }
-  EXPECT_EQ(status, 200);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Fetch(port, "GET", "/x").status, 200);
+  slow[1].Send("TP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(slow[1].Read().status, 200);
+  slow[2].Send("cde");
+  EXPECT_EQ(slow[2].Read().body, "POST / abcde");
+}
+
+TEST_F(HttpServerTest, WhereTooManyWaitTheOneThatHasLongestIsClosed) {
+  options_.waiting_max = 3;
+  const int port = Start();
+  std::deque<Client> silent;
+  for (int i = 0; i < 3; ++i) {
+    Client& client = silent.emplace_back(port);
+    client.Send(RequestText("GET", "/"));
+    ASSERT_EQ(client.Read().status, 200);
+  }
+  silent[0].Send(RequestText("GET", "/"));  // now 1 waits longest
+  ASSERT_EQ(silent[0].Read().status, 200);
+  EXPECT_EQ(Fetch(port, "GET", "/x").status, 200);
+  EXPECT_TRUE(silent[1].ReadToEnd());
+  silent[0].Send(RequestText("GET", "/"));
+  EXPECT_EQ(silent[0].Read().status, 200);
+}
+
+TEST_F(HttpServerTest, AReaderThatStallsMakesRoomWhereItIsWanted) {
+  options_.connections_max = 1;
+  options_.stall_time_max = milliseconds(50);
+  options_.unsent_bytes_max = size_t{256} << 20;  // more than any socket buffers
+  std::promise<void> begun;
+  std::promise<void> gone;
+  std::shared_ptr<HttpExchange> streaming;
+  const Handler answer = handler_;
+  handler_ = [&](const std::shared_ptr<HttpExchange>& exchange) {
+    if (exchange->request().path != "/stall") return answer(exchange);
+    streaming = exchange;
+    begun.set_value();
+    exchange->OnGone([&] { gone.set_value(); });
+    exchange->BeginStream({}, 0);
+    for (int i = 0; i < 128; ++i) exchange->Write(std::string(1 << 20, 'x'));
+  };
+  const int port = Start();
+  Client stalled(port);
+  stalled.Send(RequestText("GET", "/stall"));
+  begun.get_future().wait();
+  int status = 0;
+  while (status != 200) status = Fetch(port, "GET", "/x").status;
+  gone.get_future().wait();
 }
 
 // A balancer that asks must not take a busy server for a dead one.
-TEST_F(HttpServerTest, ReservedRequestIsAnsweredOverTheConnectionLimit) {
+TEST_F(HttpServerTest, ReservedRequestIsAnsweredWithoutAPlace) {
   options_.connections_max = 1;
+  Held held(handler_);
   const int port = Start();
   Client a(port);
-  a.Send(RequestText("GET", "/a"));
-  EXPECT_EQ(a.Read().status, 200);
+  a.Send(RequestText("GET", "/held"));
+  held.Await(1);
   for (int i = 0; i < 3; ++i) {
     Client probe(port);
     probe.Send(RequestText("GET", "/health"));
@@ -147,21 +262,8 @@ TEST_F(HttpServerTest, ReservedRequestIsAnsweredOverTheConnectionLimit) {
   }
   EXPECT_EQ(Fetch(port, "POST", "/health", "with a body").status, 503);
   EXPECT_EQ(server_->connections(), 1U);
-}
-
-TEST_F(HttpServerTest, SilentConnectionOverTheLimitIsToldSoAndClosed) {
-  options_.connections_max = 1;
-  options_.refused_time_max = milliseconds(100);
-  const int port = Start();
-  Client a(port);
-  a.Send(RequestText("GET", "/a"));
+  held.AnswerAll();
   EXPECT_EQ(a.Read().status, 200);
-  Client silent(port);
-  EXPECT_EQ(silent.Read().status, 503);
-  EXPECT_TRUE(silent.ReadToEnd());
-  Client half(port);
-  half.Send("GET /health HT");
-  EXPECT_EQ(half.Read().status, 503);
 }
 
 TEST_F(HttpServerTest, SlowHeadIsCutOffInTotalNotPerByte) {
