@@ -59,7 +59,7 @@ struct ExpertGateUpArgs {
 };
 
 // One row's sum of picks (N7): v_p = w_p * y_p in f32, Q_p = rint(v_p * 2^32) in int64,
-// out = residual + f32(sum Q) * 2^-32.
+// out = residual + f32(sum Q) * 2^-32. Pairs without a place (-1) are left out: another device's.
 struct PickSumArgs {
   const float* y = nullptr;  // one row a place
   std::size_t y_stride = 0;
@@ -71,6 +71,8 @@ struct PickSumArgs {
   std::size_t residual_stride = 0;
   float* out = nullptr;  // may be residual
   std::size_t out_stride = 0;
+  // CPU kernels: rows * dim; where it is given, sum Q goes here and out is not touched.
+  std::int64_t* sums = nullptr;
 };
 
 // The result of PickSum when every row held |v_p| < 2^26.

@@ -6,6 +6,7 @@
 //   seat->Run(rows);
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,6 +31,12 @@
 
 namespace bloomery::exec {
 
+// What goes wrong on purpose with split banks, in tests; nothing is called where it is empty.
+struct SplitHooks {
+  std::function<void(uint32_t bank)> host_task = {};  // by whatever thread, before a task of it
+  std::function<bool()> copy_fails = {};              // asked before a move's copy is enqueued
+};
+
 struct SeatOptions {
   int32_t slots = 1;
   int32_t slot_context = 4096;  // rows of one slot
@@ -47,6 +54,9 @@ struct SeatOptions {
   // others are computed on the host inside the card's passes, and the host then holds the weights
   // of every expert, as in the file. -1: all on the card, nothing of them on the host.
   int32_t card_frames = -1;
+  // Longest that card and host wait for each other inside a pass of split banks.
+  std::chrono::milliseconds hand_off_deadline{10000};
+  SplitHooks split_hooks = {};
   uint64_t host_budget = 0;  // bytes; 0: what `available` says
   // The host memory left, asked once before anything is allocated; nullopt: it cannot be told.
   std::function<std::optional<memory::HostLimit>()> available = [] {

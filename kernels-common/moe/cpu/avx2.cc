@@ -64,10 +64,17 @@ bool PickSumRow(const PickSumArgs& args, std::size_t row, std::size_t column_beg
     Sums sums = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     for (std::size_t pick = 0; pick < args.top_k; ++pick) {
       const std::size_t pair = row * args.top_k + pick;
+      if (args.pair_places[pair] < 0) continue;
       const float* y = args.y + static_cast<std::size_t>(args.pair_places[pair]) * args.y_stride;
       const __m256 v = _mm256_mul_ps(_mm256_set1_ps(args.weights[pair]), _mm256_loadu_ps(y + i));
       valid = _mm256_and_ps(valid, _mm256_cmp_ps(_mm256_and_ps(v, magnitude), limit, _CMP_LT_OQ));
       AddFixedPoint(v, &sums);
+    }
+    if (args.sums != nullptr) {
+      std::int64_t* to = args.sums + row * args.dim + i;
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), sums.low);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 4), sums.high);
+      continue;
     }
     __m256 out = ToFloat(sums);
     if (args.residual != nullptr) {

@@ -22,6 +22,7 @@ bool PickSumRow(const PickSumArgs& args, std::size_t row, std::size_t column_beg
     __m512i sums[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
     for (std::size_t pick = 0; pick < args.top_k; ++pick) {
       const std::size_t pair = row * args.top_k + pick;
+      if (args.pair_places[pair] < 0) continue;
       const float* y = args.y + static_cast<std::size_t>(args.pair_places[pair]) * args.y_stride;
       const __m512 v = _mm512_mul_ps(_mm512_set1_ps(args.weights[pair]), _mm512_loadu_ps(y + i));
       valid = _mm512_mask_cmp_ps_mask(valid, _mm512_abs_ps(v), limit, _CMP_LT_OQ);
@@ -29,6 +30,12 @@ bool PickSumRow(const PickSumArgs& args, std::size_t row, std::size_t column_beg
       for (int half = 0; half < 2; ++half) {
         sums[half] = _mm512_add_epi64(sums[half], _mm512_cvtps_epi64(Half(scaled, half)));
       }
+    }
+    if (args.sums != nullptr) {
+      std::int64_t* to = args.sums + row * args.dim + i;
+      _mm512_storeu_si512(to, sums[0]);
+      _mm512_storeu_si512(to + 8, sums[1]);
+      continue;
     }
     __m512 out = _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtepi64_ps(sums[0])),
                                     _mm512_cvtepi64_ps(sums[1]), 1);

@@ -45,6 +45,7 @@ inline bool PickSumColumns(const PickSumArgs& args, std::size_t row, std::size_t
     std::int64_t sum = 0;
     for (std::size_t pick = 0; pick < args.top_k; ++pick) {
       const std::size_t pair = row * args.top_k + pick;
+      if (args.pair_places[pair] < 0) continue;
       const auto place = static_cast<std::size_t>(args.pair_places[pair]);
       const float v = args.weights[pair] * args.y[place * args.y_stride + i];
       if (std::fabs(v) < kPickLimit) {
@@ -52,6 +53,10 @@ inline bool PickSumColumns(const PickSumArgs& args, std::size_t row, std::size_t
       } else {
         valid = false;
       }
+    }
+    if (args.sums != nullptr) {
+      args.sums[row * args.dim + i] = sum;
+      continue;
     }
     const float moe = static_cast<float>(sum) * 0x1p-32F;
     args.out[row * args.out_stride + i] =

@@ -93,7 +93,7 @@ void GroupPicks(const std::int32_t* ids, std::size_t rows, std::size_t top_k, st
   std::int32_t* next = groups->offsets;  // next[e + 1] counts, then becomes the next free place
   std::fill_n(next, experts + 1, 0);
   for (std::size_t pair = 0; pair < pairs; ++pair) {
-    ++next[ids[pair] + 1];
+    if (ids[pair] >= 0) ++next[ids[pair] + 1];
   }
   groups->active_count = 0;
   std::int32_t start = 0;
@@ -106,6 +106,10 @@ void GroupPicks(const std::int32_t* ids, std::size_t rows, std::size_t top_k, st
     start += count;
   }
   for (std::size_t pair = 0; pair < pairs; ++pair) {
+    if (ids[pair] < 0) {
+      groups->pair_places[pair] = -1;
+      continue;
+    }
     const std::int32_t place = next[ids[pair] + 1]++;
     groups->pair_places[pair] = place;
     groups->place_rows[place] = static_cast<std::int32_t>(pair / top_k);

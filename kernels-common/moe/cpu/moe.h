@@ -16,7 +16,7 @@ namespace bloomery::kernels::cpu {
 std::int64_t Route(Isa isa, const RouterArgs& args, std::size_t row_begin, std::size_t row_end);
 
 // Groups the picks of `rows` rows by expert (a stable counting sort); one task,
-// O(rows*top_k+experts).
+// O(rows*top_k+experts). Picks with the id -1 are left out; their pairs get the place -1.
 void GroupPicks(const std::int32_t* ids, std::size_t rows, std::size_t top_k, std::size_t experts,
                 ExpertGroups* groups);
 

@@ -19,6 +19,9 @@
 #include "runtime/base/error.h"
 
 namespace bloomery::exec {
+
+using Clock = std::chrono::steady_clock;
+
 namespace {
 
 constexpr uint64_t kTaskBits = 20;
@@ -115,8 +118,23 @@ Pool::~Pool() {
 }
 
 StepFailure Pool::Run(const ops::Step& step, const Ahead& ahead) {
+  return Run(Clock::time_point::max(), step, ahead);
+}
+
+StepFailure Pool::RunUntil(Clock::time_point deadline, const ops::Step& step) {
+  return Run(deadline, step, none_ahead_);
+}
+
+bool Pool::WaitUntilIdle(Clock::time_point deadline) {
+  if (late_tasks_ == 0) return true;
+  if (!WaitForOthers(late_tasks_, deadline)) return false;
+  late_tasks_ = 0;
+  return true;
+}
+
+StepFailure Pool::Run(Clock::time_point deadline, const ops::Step& step, const Ahead& ahead) {
   const int32_t tasks = step.Tasks();
-  if (tasks < 0 || tasks > kTasksMax) return {BL_INTERNAL, -1};
+  if (tasks < 0 || tasks > kTasksMax || late_tasks_ != 0) return {BL_INTERNAL, -1};
   if (tasks == 0) return {};
   status_.store(BL_OK, std::memory_order_relaxed);
   failed_row_.store(-1, std::memory_order_relaxed);
@@ -134,23 +152,28 @@ StepFailure Pool::Run(const ops::Step& step, const Ahead& ahead) {
       wake_.notify_all();
     }
     DoTasks(0, ticket);
-    WaitForOthers(tasks);
+    if (!WaitForOthers(tasks, deadline)) {
+      late_tasks_ = tasks;
+      return {BL_INTERNAL, -1, true};
+    }
   }
   return {status_.load(std::memory_order_relaxed), failed_row_.load(std::memory_order_relaxed)};
 }
 
-void Pool::WaitForOthers(int32_t tasks) {
-  if (done_.load(std::memory_order_acquire) == tasks) return;
-  const auto start = std::chrono::steady_clock::now();
+bool Pool::WaitForOthers(int32_t tasks, Clock::time_point deadline) {
+  if (done_.load(std::memory_order_acquire) == tasks) return true;
+  const auto start = Clock::now();
   for (int spins = 0; done_.load(std::memory_order_acquire) != tasks; ++spins) {
     if (workers_[0]->prefetcher.Next()) continue;
     if (spins < kSpinsBeforeYield) {
       Relax();
     } else {
       sched_yield();
+      if (spins % kSpinsBeforeYield == 0 && Clock::now() >= deadline) return false;
     }
   }
-  waited_ += std::chrono::steady_clock::now() - start;
+  waited_ += Clock::now() - start;
+  return true;
 }
 
 Pool::Counts Pool::counts() const {

@@ -41,6 +41,7 @@ int32_t ProcessorsOf(const std::string& cpu_max);
 struct StepFailure {
   bl_status status = BL_OK;
   int64_t row = -1;
+  bool late = false;  // the deadline passed; threads may still be at it
 };
 
 class Pool {
@@ -58,6 +59,12 @@ class Pool {
   // Runs all tasks of the step and returns when they are done. A step of one task runs on the
   // calling thread alone. Threads without work ask for the weights of the steps `ahead`.
   StepFailure Run(const ops::Step& step, const Ahead& ahead = {});
+
+  // As Run, but the calling thread waits no longer than `deadline` for the others. After a late
+  // step the pool takes none before WaitUntilIdle says so; the step must live until then.
+  StepFailure RunUntil(std::chrono::steady_clock::time_point deadline, const ops::Step& step);
+  // False where threads are still at a late step at `deadline`.
+  bool WaitUntilIdle(std::chrono::steady_clock::time_point deadline);
 
   // Workers that sleep now, or are about to; a moment later it may be another number.
   int32_t parked() const { return parked_.load(std::memory_order_seq_cst); }
@@ -85,12 +92,15 @@ class Pool {
     alignas(64) std::atomic<uint64_t> taken{0};
   };
 
+  StepFailure Run(std::chrono::steady_clock::time_point deadline, const ops::Step& step,
+                  const Ahead& ahead);
   void WorkerLoop(size_t index, int core);
   void DoTasks(size_t index, uint64_t ticket);
   int32_t RunShare(size_t index, size_t of, uint64_t ticket);
   int32_t Take(size_t of, uint64_t ticket);
   void RunTask(size_t index, const ops::Step& step, int32_t task);
-  void WaitForOthers(int32_t tasks);
+  // False where they are not done at `deadline`.
+  bool WaitForOthers(int32_t tasks, std::chrono::steady_clock::time_point deadline);
 
   std::vector<std::unique_ptr<Slot>> workers_;  // [0] is the caller's
   std::vector<std::thread> threads_;
@@ -100,6 +110,8 @@ class Pool {
   alignas(64) std::atomic<uint64_t> ticket_{0};
   const ops::Step* step_ = nullptr;
   const Ahead* ahead_ = nullptr;
+  Ahead none_ahead_{};      // of late steps, whose caller is gone
+  int32_t late_tasks_ = 0;  // of a step that was late and may still run; the caller's
   alignas(64) std::atomic<int32_t> done_{0};
   alignas(64) std::atomic<bl_status> status_{BL_OK};
   std::atomic<int64_t> failed_row_{-1};

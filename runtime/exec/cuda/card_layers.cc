@@ -24,7 +24,7 @@ std::optional<cuda::OneRowLayer> LayerAt(std::span<const CardStep> steps) {
   const auto* gate_up = std::get_if<cuda::ExpertGateUpRowsArgs>(at(4));
   const auto* down = std::get_if<cuda::ExpertDownRowsArgs>(at(5));
   if (qkv == nullptr || attention == nullptr || output == nullptr || router == nullptr ||
-      gate_up == nullptr || down == nullptr) {
+      gate_up == nullptr || down == nullptr || gate_up->frame_of != nullptr) {
     return std::nullopt;
   }
   return cuda::OneRowLayer{

@@ -20,7 +20,9 @@ struct CardLowerOptions {
   int32_t top_rows = 0;  // logit rows whose best logits the host gets
   const CardWeightLayout* weights = nullptr;
   int32_t slots = 1;
-  int32_t slot_context = 0;              // rows of a slot's planes
+  int32_t slot_context = 0;  // rows of a slot's planes
+  // Banks are split between card and host: expert launches read maps and hand picks over.
+  bool split = false;
   std::vector<std::string> wanted = {};  // exports to keep to the end of the pass
 };
 

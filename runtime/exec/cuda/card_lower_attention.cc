@@ -100,7 +100,9 @@ CardLowering::AttentionPlan CardLowering::PlanAttention(const graph::Node& node)
   }
   out_.workspace_bytes =
       std::max<uint64_t>(out_.workspace_bytes, cuda::RowsAttentionWorkspaceBytes(sizes));
-  out_.state_bytes = std::max<uint64_t>(out_.state_bytes, cuda::OneRowLayersStateBytes(sizes));
+  if (!options_.split) {  // the one launch of a row's layers knows no host
+    out_.state_bytes = std::max<uint64_t>(out_.state_bytes, cuda::OneRowLayersStateBytes(sizes));
+  }
   return plan;
 }
 

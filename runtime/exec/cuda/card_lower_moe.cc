@@ -6,6 +6,7 @@
 #include "kernels-common/moe/cuda/prompt_experts.h"
 #include "kernels-common/moe/cuda/rows_experts.h"
 #include "runtime/exec/cuda/card_lowering.h"
+#include "runtime/exec/cuda/card_split.h"
 
 namespace bloomery::exec {
 
@@ -104,6 +105,7 @@ CardLowering::PicksMaker CardLowering::PicksOf(size_t bank) const {
 
 struct CardLowering::GateUpPlan {
   const plugin::Bank* bank;
+  size_t index;             // of the bank
   BufferId x_f32 = -1;      // for float formats
   BufferId quantised = -1;  // for integer formats
   size_t group = 0;         // of these
@@ -135,6 +137,8 @@ void CardLowering::EmitGateUp(const GateUpPlan& plan, cuda::GateUpPart part) {
     args.weights = b.Floats(plan.weights);
     args.failed_row = b.failed_row();
     if (plan.counts) args.counts = plan.counts(b);
+    args.frame_of = b.FrameOf(plan.index);
+    if (part != cuda::GateUpPart::kUp) args.hand_off = b.HandOffOf(plan.index);
     args.part = part;
     if (plan.group != 0) {
       args.quantised = kernels::MakeQuantisedRows(b.Bytes(plan.quantised), bank.width, plan.group);
@@ -150,6 +154,9 @@ void CardLowering::EmitGateUp(const GateUpPlan& plan, cuda::GateUpPart part) {
     // One that does half of the work is no part of a layer that others may join.
     return part == cuda::GateUpPart::kBoth ? CardLaunch(start, args) : CardLaunch(start);
   });
+  if (options_.split && part != cuda::GateUpPart::kUp) {
+    out_.launches.back().split.rings = static_cast<int32_t>(plan.index);
+  }
 }
 
 void CardLowering::FewRowsExperts(const graph::Node& node, graph::NodeId router) {
@@ -168,6 +175,7 @@ void CardLowering::FewRowsExperts(const graph::Node& node, graph::NodeId router)
   const BufferId out = Make(node.outputs[0]);
   const BufferId h = buffers_.New(static_cast<uint64_t>(rows) * bank.used * ff * sizeof(float));
   GateUpPlan plan{.bank = &bank,
+                  .index = index,
                   .quantised = side.quantised,
                   .group = Format(bank.gate).activation_group,
                   .logits = Of(route.outputs[2]),
@@ -211,13 +219,48 @@ void CardLowering::FewRowsExperts(const graph::Node& node, graph::NodeId router)
     args.out = b.Floats(out);
     args.out_stride = width;
     args.failed_row = b.failed_row();
+    args.frame_of = b.FrameOf(index);
+    args.hand_off = b.HandOffOf(index);
     return CardLaunch([args](const cuda::Launch& on) { return cuda::ExpertDownRows(on, args); },
                       args);
   });
 }
 
+// Before the experts of a prompt: ids, weights and rows to the page, for the host to compute its
+// picks while the card is at its own.
+void CardLowering::Publish(const graph::Node& node, const PromptInput& input, size_t group) {
+  const auto index = static_cast<size_t>(node.attrs.I64("bank"));
+  const plugin::Bank& bank = description_.banks[index];
+  const BufferId ids = Of(node.inputs[1]);
+  const BufferId weights = Of(node.inputs[2]);
+  const auto rows = static_cast<uint64_t>(ShapeOf(node.inputs[0]).rows());
+  const uint64_t pick_bytes = rows * bank.used * sizeof(int32_t);
+  const uint64_t row_bytes = BankInputRowBytes(description_, bank);
+  std::vector<BufferId> uses = {ids, weights};
+  input.AddTo(&uses);
+  Emit(uses, [=](const CardBinder& b) {
+    const CardSplit* split = b.split();
+    const int32_t* from_ids = b.Ints(ids);
+    const float* from_weights = b.Floats(weights);
+    const void* from_rows =
+        group == 0 ? static_cast<const void*>(b.Floats(input.x)) : input.Quantised(b, group).data;
+    return [=](const cuda::Launch& launch) {
+      const auto copy = [&](void* to, const void* from, uint64_t bytes) {
+        return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, launch.stream);
+      };
+      const HandOffPage& page = split->page();
+      cudaError_t status = copy(page.ids(), from_ids, pick_bytes);
+      if (status == cudaSuccess) status = copy(page.weights(), from_weights, pick_bytes);
+      if (status == cudaSuccess) status = copy(page.input(), from_rows, rows * row_bytes);
+      if (status == cudaSuccess) split->Published(launch.stream);
+      return status;
+    };
+  });
+}
+
 void CardLowering::PromptExperts(const graph::Node& node) {
-  const plugin::Bank& bank = description_.banks[static_cast<size_t>(node.attrs.I64("bank"))];
+  const auto index = static_cast<size_t>(node.attrs.I64("bank"));
+  const plugin::Bank& bank = description_.banks[index];
   const graph::Shape& x_shape = ShapeOf(node.inputs[0]);
   const bl_domain_kind domain = x_shape.domain;
   const auto rows = static_cast<int32_t>(x_shape.rows());
@@ -236,7 +279,7 @@ void CardLowering::PromptExperts(const graph::Node& node) {
   const BufferId offsets = buffers_.New((static_cast<uint64_t>(experts) + 2) * sizeof(int32_t));
   const BufferId places = buffers_.New(2 * picks * sizeof(int32_t));
   const BufferId tiles = buffers_.New(static_cast<uint64_t>(tiles_max) * sizeof(cuda::ExpertTile));
-  const PicksMaker counts = PicksOf(static_cast<size_t>(node.attrs.I64("bank")));
+  const PicksMaker counts = PicksOf(index);
   const auto groups = [=](const CardBinder& b) {
     cuda::PickGroups bound;
     bound.offsets = b.Ints(offsets);
@@ -246,6 +289,10 @@ void CardLowering::PromptExperts(const graph::Node& node) {
     bound.tiles = reinterpret_cast<cuda::ExpertTile*>(b.Bytes(tiles));
     return bound;
   };
+  const std::array<size_t, 2> in_groups = {Format(bank.gate).activation_group,
+                                           Format(bank.up).activation_group};
+  const PromptInput input = PromptInputOf(x, width, domain, rows, 1, in_groups);
+  if (options_.split) Publish(node, input, in_groups[0]);
   Emit({ids, offsets, places, tiles}, [=](const CardBinder& b) {
     cuda::GroupPicksArgs args;
     args.ids = b.Ints(ids);
@@ -254,12 +301,10 @@ void CardLowering::PromptExperts(const graph::Node& node) {
     args.rows = b.Bound(domain, rows);
     args.groups = groups(b);
     args.counts = counts(b);
+    args.frame_of = b.FrameOf(index);
     return [args](const cuda::Launch& launch) { return cuda::GroupPicks(launch, args); };
   });
 
-  const std::array<size_t, 2> in_groups = {Format(bank.gate).activation_group,
-                                           Format(bank.up).activation_group};
-  const PromptInput input = PromptInputOf(x, width, domain, rows, 1, in_groups);
   const BufferId h = buffers_.New(picks * ff * sizeof(float));
   std::vector<BufferId> uses = {offsets, places, tiles, h};
   input.AddTo(&uses);
@@ -325,8 +370,13 @@ void CardLowering::PromptExperts(const graph::Node& node) {
     args.sum.out_stride = width;
     args.rows = b.Bound(domain, rows);
     args.failed_row = b.failed_row();
-    return [args](const cuda::Launch& launch) { return cuda::PickSumRows(launch, args); };
+    return [args, split = b.split()](const cuda::Launch& launch) {
+      cuda::PickSumRowsArgs now = args;
+      if (split != nullptr) now.others = split->prompt_sums();  // there when this is enqueued
+      return cuda::PickSumRows(launch, now);
+    };
   });
+  if (options_.split) out_.launches.back().split.needs = static_cast<int32_t>(index);
 }
 
 }  // namespace bloomery::exec

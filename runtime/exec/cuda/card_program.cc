@@ -1,6 +1,7 @@
 #include "runtime/exec/cuda/card_program.h"
 
 #include "runtime/exec/cuda/card_layers.h"
+#include "runtime/exec/cuda/card_split.h"
 
 namespace bloomery::exec {
 
@@ -37,6 +38,14 @@ std::byte* CardBinder::Bytes(BufferId buffer) const {
   }
 }
 
+kernels::cuda::FrameMap CardBinder::FrameOf(size_t bank) const {
+  return memory_.split == nullptr ? nullptr : memory_.split->frame_of(bank);
+}
+
+kernels::cuda::HandOff CardBinder::HandOffOf(size_t bank) const {
+  return memory_.split == nullptr ? kernels::cuda::HandOff{} : memory_.split->hand_off(bank);
+}
+
 uint64_t CardPicks::Words(const plugin::Description& description) {
   return At(description, description.banks.size()) + description.banks.size();
 }
@@ -51,7 +60,9 @@ CardProgram::CardProgram(const CardLoweredGraph& lowered, const CardMemory& memo
     : rows_(lowered.rows), best_logits_(lowered.best_logits), inputs_(memory.rows) {
   const CardBinder binder(memory, lowered.buffers);
   for (const CardLoweredGraph::Pending& pending : lowered.launches) {
-    steps_.push_back({pending.op, pending.layer, pending.make(binder)});
+    steps_.push_back({pending.op, pending.layer, pending.make(binder), pending.split});
+    if (pending.split.rings >= 0) rings_.push_back(static_cast<uint32_t>(pending.split.rings));
+    needs_host_ = needs_host_ || pending.split.needs >= 0;
   }
   for (const CardExport& exported : lowered.exports) {
     exports_.push_back({exported.name, exported.shape, binder.Bytes(exported.buffer)});

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -22,6 +23,7 @@
 #include "kernels-common/cuda/rows.h"
 #include "kernels-common/linear/cuda/rows_linear.h"
 #include "kernels-common/linear/cuda/top_logits.h"
+#include "kernels-common/moe/cuda/hand_off.h"
 #include "kernels-common/moe/cuda/picks.h"
 #include "kernels-common/moe/cuda/rows_experts.h"
 #include "runtime/exec/cuda/card_planes.h"
@@ -70,6 +72,8 @@ struct CardPicks {
   static uint64_t At(const plugin::Description& description, size_t bank);
 };
 
+class CardSplit;
+
 // The addresses of a loaded seat. All outlive the programs bound to them.
 struct CardMemory {
   const CardWeights* weights = nullptr;
@@ -79,7 +83,8 @@ struct CardMemory {
   std::byte* constants = nullptr;  // the program's
   std::byte* state = nullptr;      // the program's: zero at first, and from then on its own
   float* logits = nullptr;
-  uint32_t* picks = nullptr;  // CardPicks
+  uint32_t* picks = nullptr;         // CardPicks
+  const CardSplit* split = nullptr;  // null: banks lie whole on the card
   CardRows rows;
   kernels::cuda::Launch launch = {};  // how steps will be enqueued
 };
@@ -114,6 +119,10 @@ class CardBinder {
     return memory_.planes->View(plane);
   }
   uint32_t* picks() const { return memory_.picks; }
+  // Of a bank; null where it lies whole on the card.
+  kernels::cuda::FrameMap FrameOf(size_t bank) const;
+  kernels::cuda::HandOff HandOffOf(size_t bank) const;
+  const CardSplit* split() const { return memory_.split; }
   std::byte* workspace() const { return memory_.workspace; }
   const std::byte* Constant(uint64_t offset) const { return memory_.constants + offset; }
 
@@ -157,12 +166,19 @@ struct CardExport {
   graph::Shape shape;
 };
 
+// What a launch has to do with the host's part of a split bank.
+struct SplitStep {
+  int32_t rings = -1;  // bank whose picks it hands over: the host serves it while launches go on
+  int32_t needs = -1;  // bank that the host computes before this one is enqueued
+};
+
 // A graph after the first phase.
 struct CardLoweredGraph {
   struct Pending {
     std::string_view op;  // of the graph's operator set, which outlives the program
     int32_t layer = -1;
     CardLaunchMaker make;
+    SplitStep split = {};
   };
 
   int32_t rows = 0;
@@ -181,6 +197,7 @@ struct CardStep {
   std::string_view op;
   int32_t layer = -1;
   CardLaunch launch;
+  SplitStep split = {};
 };
 
 class CardProgram {
@@ -198,6 +215,10 @@ class CardProgram {
   // Logit rows whose best logits a pass leaves.
   int32_t best_rows() const { return best_logits_ ? inputs_.top_rows : 0; }
   const std::vector<CardStep>& steps() const { return steps_; }
+  // Banks that the host serves inside the pass, in order.
+  std::span<const uint32_t> rings() const { return rings_; }
+  // Whether the host computes between launches, so that they cannot be one graph.
+  bool needs_host() const { return needs_host_; }
   const Exported* Find(std::string_view name) const;
 
  private:
@@ -206,6 +227,8 @@ class CardProgram {
   CardRows inputs_;
   std::vector<CardStep> steps_;
   std::vector<Exported> exports_;
+  std::vector<uint32_t> rings_;
+  bool needs_host_ = false;
 };
 
 }  // namespace bloomery::exec

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels-common/attention/cuda/rows_attention.h"
+#include "kernels-common/cpu/fp_environment.h"
 #include "kernels-common/cuda/read_rate.h"
 #include "kernels-common/layer/cuda/one_row_layers.h"
 #include "kernels-common/linear/cuda/prompt_linear.h"
@@ -86,6 +87,21 @@ void LogDecoded(std::span<const std::string> weights) {
                << "decoded while they load: " << names << (weights.size() > kNamed ? ", …" : "");
 }
 
+// A bank is split only where host and card give the same bits.
+void CheckSplit(const plugin::Description& description, const SeatOptions& options,
+                const CardWeightLayout& layout) {
+  HostExperts::Check(description, options);
+  for (const plugin::Bank& bank : description.banks) {
+    for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
+      if (layout.place(weight).layout != CardLayout::kDecoded) continue;
+      throw Error(ErrorKind::kUnsupported,
+                  "weight '" + description.weights[weight].name +
+                      "' has no kernels of the card for its own format: its bank cannot be split "
+                      "between card and host");
+    }
+  }
+}
+
 uint64_t RoomOf(const CardInfo& card) {
   const uint64_t free_bytes = card.free_bytes.value_or(0);
   return free_bytes - std::min(free_bytes, kReserveBytes);
@@ -113,24 +129,24 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
     : Seat(source, options),
       card_(card),
       name_(card.name),
+      is_split_(!HostExperts::IsWhole(description_, options)),
+      deadline_(options.hand_off_deadline),
+      of_frames_(is_split_ ? OfFrames(description_, options.card_frames) : description_),
       plan_(BudgetOf(options, card),
             memory::HostLimit{RoomOf(card), card.Id() + " free but a reserve for the driver"},
             memory::PlanOf::kCard),
       host_plan_(options.host_budget,
                  options.host_budget == 0 ? options.available() : std::nullopt) {
-  if (options.card_frames >= 0) {
-    throw Error(ErrorKind::kUnsupported,
-                card.Id() + ": banks split between card and host are not offered yet");
-  }
   limits_.logit_rows_max = LogitRows(limits_.rows_max);
-  CardWeightLayout layout(model, description_);
+  CardWeightLayout layout(model, of_frames_);
+  if (is_split_) CheckSplit(description_, options, layout);
   LogDecoded(layout.decoded());
   const std::vector<CardLoweredGraph> lowered = LowerAll(source, options, layout);
   for (const CardLoweredGraph& each : lowered) {
     inexact_.insert(each.inexact.begin(), each.inexact.end());
   }
   const Sizes sizes = SizesOf(lowered);
-  Plan(layout, sizes);
+  Plan(model, layout, sizes, options);
   if (options.planned) options.planned(std::array{plan_, host_plan_});
   if (!plan_.Fits() && BudgetOf(options, card) == 0) RefuseFull(plan_);
   plan_.Check();
@@ -144,8 +160,12 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   PrepareKernels(card);
   cuda::Launch loading = launch_;
   loading.dependent = false;
-  weights_ = std::make_unique<CardWeights>(model, description_, std::move(layout), loading,
+  if (is_split_) {
+    split_ = std::make_unique<CardSplit>(model, description_, options, limits_.rows_max, loading);
+  }
+  weights_ = std::make_unique<CardWeights>(model, of_frames_, std::move(layout), loading,
                                            options.progress);
+  if (split_ != nullptr) split_->Bind(*weights_);
   planes_ =
       std::make_unique<CardPlanes>(PlanesOf(description_), limits_.slots, limits_.slot_context);
   arena_ = CardBuffer(sizes.arena, "the buffers of a pass");
@@ -175,6 +195,7 @@ std::vector<CardLoweredGraph> CardSeat::LowerAll(const SeatSource& source,
                            .weights = &layout,
                            .slots = limits_.slots,
                            .slot_context = limits_.slot_context,
+                           .split = is_split_,
                            .wanted = {"logits"}};
     lower.wanted.insert(lower.wanted.end(), options.observe.begin(), options.observe.end());
     lowered.push_back(LowerForCard(graph, description_, lower));
@@ -208,15 +229,19 @@ void CardSeat::MakePrograms(std::span<const CardLoweredGraph> lowered, const Siz
         .state = each.state_bytes == 0 ? nullptr : constants + Aligned(each.constants.size()),
         .logits = reinterpret_cast<float*>(logits_.data()),
         .picks = picks,
+        .split = split_.get(),
         .rows = {.base = reinterpret_cast<int32_t*>(words),
                  .rows = each.rows,
                  .top_rows = std::min(each.rows, limits_.slots)},
         .launch = launch_};
     constants += Aligned(each.constants.size()) + Aligned(each.state_bytes);
     CardProgram program(each, memory);
-    CardGraph graph = Capture(program);
-    // What a first launch would take of the card's memory is taken now.
-    CheckCardMemory(cudaGraphUpload(graph.get(), stream()), "making a graph of a pass");
+    CardGraph graph;
+    if (!program.needs_host()) {
+      graph = Capture(program);
+      // What a first launch would take of the card's memory is taken now.
+      CheckCardMemory(cudaGraphUpload(graph.get(), stream()), "making a graph of a pass");
+    }
     ready_.push_back({std::move(program), std::move(graph)});
   }
 }
@@ -238,7 +263,8 @@ CardSeat::Sizes CardSeat::SizesOf(std::span<const CardLoweredGraph> lowered) con
   return sizes;
 }
 
-void CardSeat::Plan(const CardWeightLayout& weights, const Sizes& sizes) {
+void CardSeat::Plan(const model::ModelFile& model, const CardWeightLayout& weights,
+                    const Sizes& sizes, const SeatOptions& options) {
   plan_.Add("weights", CardBuffer::Granules(weights.bytes()));
   uint64_t beside = AddPlaneTerms(
       PlanesOf(description_),
@@ -254,6 +280,7 @@ void CardSeat::Plan(const CardWeightLayout& weights, const Sizes& sizes) {
   add("pass buffers", CardBuffer::Granules(sizes.arena) + rounding);
   add("logits", CardBuffer::Granules(sizes.logits));
   add("workspace", CardBuffer::Granules(sizes.Small()));
+  if (is_split_) add("maps of experts", CardBuffer::Granules(CardSplit::CardBytes(description_)));
   // While weights load, rooms for repacking lie beside them; the rest comes after they are gone.
   const uint64_t staging = CardBuffer::Granules(weights.staging_bytes());
   if (staging > beside) plan_.Add("loading", staging - beside);
@@ -261,6 +288,10 @@ void CardSeat::Plan(const CardWeightLayout& weights, const Sizes& sizes) {
   const uint64_t pinned =
       2 * sizes.words + static_cast<uint64_t>(HostLogitRows()) * LogitRowBytes() + ChunkBytes();
   host_plan_.Add("pinned for logits, rows and saved states", pinned);
+  if (is_split_) {
+    HostExperts::Plan(model, description_, options, limits_.rows_max, &host_plan_);
+    host_plan_.Add("pinned for hand-offs", CardSplit::PinnedBytes(description_, limits_.rows_max));
+  }
   if (LoadHostBytes() > pinned) {
     host_plan_.Add("pinned while loading", LoadHostBytes() - pinned);
   }
@@ -274,6 +305,10 @@ Residency CardSeat::ReadResidency() const {
   for (size_t i = 0; i < residency.banks.size(); ++i) {
     const auto first = picks.begin() + static_cast<ptrdiff_t>(CardPicks::At(description_, i));
     residency.banks[i].picks.assign(first, first + residency.banks[i].experts);
+    if (split_ == nullptr) continue;
+    residency.banks[i].frames =
+        std::min(split_->frames(), static_cast<int32_t>(residency.banks[i].experts));
+    residency.banks[i].frame_of = split_->Frames(i);
   }
   return residency;
 }
@@ -369,19 +404,109 @@ void CardSeat::Run(std::span<const PassRow> rows) {
   const Ready& ready = ReadyFor(rows.size());
   last_ = nullptr;
   Enter();
-  WriteInputs(ready.program, rows);
-  if (observer_ == nullptr) {
-    CheckCuda(cudaGraphLaunch(ready.graph.get(), stream()), "starting a pass");
-  } else {
-    RunObserved(ready.program);
+  if (split_ != nullptr) {
+    if (Busy()) throw HandOffError("the card is still at a pass that was given up");
+    split_->BeginPass(stream());
   }
-  CheckCuda(cudaStreamSynchronize(stream()), "running a pass");
-  const int32_t failed = *Returned(ready.program).word(CardRows::kFailedRow);
+  WriteInputs(ready.program, rows);
+  Start(ready, static_cast<int32_t>(rows.size()));
+  Finish();
+  int32_t failed = *Returned(ready.program).word(CardRows::kFailedRow);
+  if (split_ != nullptr) {
+    split_->EndPass();
+    const int64_t of_host = split_->host().failed_row();
+    if (of_host >= 0) failed = std::min(failed, static_cast<int32_t>(of_host));
+  }
   if (failed != INT32_MAX) FailPass("of the card", -1, BL_BAD_DATA, failed, rows);
   last_ = &ready.program;
   std::fill(fetched_.begin(), fetched_.end(), false);
   CountPass(rows.size());
   for (const PassRow& row : rows) planes_->SetLength(row.slot, row.index + 1);
+}
+
+void CardSeat::Start(const Ready& ready, int32_t rows) {
+  const kernels::ScopedFpEnvironment environment;  // this thread computes experts, too
+  try {
+    if (observer_ != nullptr) {
+      RunObserved(ready.program, rows);
+    } else if (ready.program.needs_host()) {
+      EnqueueIn(ready.program);
+      RunLaunches(ready.program, rows, [] {});
+      EnqueueOut(ready.program);
+    } else {
+      CheckCuda(cudaGraphLaunch(ready.graph.get(), stream()), "starting a pass");
+      if (split_ != nullptr) {
+        split_->host().ServePass(ready.program.rings(), rows, [this] { return Busy(); });
+      }
+    }
+  } catch (...) {
+    // What was enqueued ends on its own: nothing waits for the host any more.
+    if (split_ != nullptr) {
+      split_->page().Drain();
+      const std::chrono::steady_clock::time_point until =
+          std::chrono::steady_clock::now() + deadline_;
+      while (cudaStreamQuery(stream()) == cudaErrorNotReady &&
+             std::chrono::steady_clock::now() < until) {
+      }
+    }
+    throw;
+  }
+}
+
+void CardSeat::RunLaunches(const CardProgram& program, int32_t rows,
+                           const std::function<void()>& mark) {
+  const auto busy = [this] { return Busy(); };
+  size_t rung = 0;
+  size_t served = 0;
+  const auto serve = [&] {
+    split_->host().ServePass(program.rings().subspan(served, rung - served), rows, busy);
+    served = rung;
+  };
+  for (const CardStep& step : program.steps()) {
+    mark();
+    if (step.split.needs >= 0) {
+      serve();
+      split_->ServePrompt(static_cast<uint32_t>(step.split.needs), rows, busy);
+    }
+    CheckCuda(step.launch(launch_), "operator " + std::string(step.op));
+    if (step.split.rings >= 0) ++rung;
+  }
+  mark();
+  if (rung > served) serve();
+}
+
+bool CardSeat::Busy() const {
+  const cudaError_t status = cudaStreamQuery(stream());
+  if (status == cudaErrorNotReady) return true;
+  CheckCuda(status, "running a pass");
+  return false;
+}
+
+void CardSeat::Finish() {
+  if (split_ == nullptr) return CheckCuda(cudaStreamSynchronize(stream()), "running a pass");
+  const std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + deadline_;
+  while (Busy()) {
+    if (std::chrono::steady_clock::now() < until) continue;
+    split_->page().Drain();
+    throw HandOffError("the card has not ended a pass within " + std::to_string(deadline_.count()) +
+                       " ms");
+  }
+}
+
+std::span<const int32_t> CardSeat::FramesOf(size_t bank) const {
+  return split_ == nullptr ? std::span<const int32_t>() : split_->Map(bank);
+}
+
+void CardSeat::BeginMove(const ExpertMove& move) {
+  if (split_ == nullptr) return Seat::BeginMove(move);
+  Enter();
+  split_->BeginMove(move);
+}
+
+int32_t CardSeat::LandMoves(bool wait) {
+  if (split_ == nullptr) return 0;
+  Enter();
+  return split_->LandMoves(wait);
 }
 
 // What one row picks is known; what several do, their launches count on the card.
@@ -411,7 +536,14 @@ std::vector<uint64_t> CardSeat::FetchPicks() const {
         "fetching counts of picks");
   for (size_t i = 0; i < now.size(); ++i) picks_[i] += now[i] - last_picks_[i];
   last_picks_ = std::move(now);
-  return picks_;
+  if (split_ == nullptr) return picks_;
+  std::vector<uint64_t> all = picks_;
+  for (size_t bank = 0; bank < description_.banks.size(); ++bank) {
+    const std::vector<uint64_t> of_host = split_->host().picks().Read(bank);
+    const uint64_t first = CardPicks::At(description_, bank);
+    for (size_t i = 0; i < of_host.size(); ++i) all[first + i] += of_host[i];
+  }
+  return all;
 }
 
 SeatCounters CardSeat::counters() const {
@@ -419,24 +551,28 @@ SeatCounters CardSeat::counters() const {
   const std::vector<uint64_t> picks = FetchPicks();
   const uint64_t of_banks = CardPicks::At(description_, description_.banks.size());
   for (size_t i = 0; i < description_.banks.size(); ++i) {
-    CountExperts(description_.banks[i], picks[of_banks + i], &counters);
+    const uint64_t of_host = split_ == nullptr ? 0 : split_->host().Distinct(i);
+    CountExperts(description_.banks[i], picks[of_banks + i] + of_host, &counters);
+  }
+  if (split_ != nullptr) {
+    const HostExperts::Counts& host = split_->host().counts();
+    counters.host_experts = host.experts;
+    counters.host_bytes = host.bytes;
+    counters.hand_offs = host.hand_offs;
+    counters.host_seconds = host.seconds;
   }
   return counters;
 }
 
 // The launches one by one, each between two events.
-void CardSeat::RunObserved(const CardProgram& program) {
+void CardSeat::RunObserved(const CardProgram& program, int32_t rows) {
   EnqueueIn(program);
   std::vector<std::unique_ptr<CardEvent>> events;
   const auto mark = [&] {
     events.push_back(std::make_unique<CardEvent>(cudaEventDefault));
     CheckCuda(cudaEventRecord(events.back()->get(), stream()), "timing a pass");
   };
-  mark();
-  for (const CardStep& step : program.steps()) {
-    CheckCuda(step.launch(launch_), "operator " + std::string(step.op));
-    mark();
-  }
+  RunLaunches(program, rows, mark);
   EnqueueOut(program);
   CheckCuda(cudaStreamSynchronize(stream()), "running a pass");
   for (size_t i = 0; i < program.steps().size(); ++i) {
@@ -563,7 +699,10 @@ std::function<double()> CardSeat::MemoryReadMeter() {
   };
 }
 
-std::string CardSeat::LoadLine() const { return weights_->report().Line(card_.Id()); }
+std::string CardSeat::LoadLine() const {
+  const std::string line = weights_->report().Line(card_.Id());
+  return split_ == nullptr ? line : line + "; host experts: " + split_->host().weights().Line();
+}
 
 bool DriverIsThere() {
   int version = 0;

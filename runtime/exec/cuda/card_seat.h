@@ -17,6 +17,7 @@
 #include "runtime/exec/cuda/card.h"
 #include "runtime/exec/cuda/card_planes.h"
 #include "runtime/exec/cuda/card_program.h"
+#include "runtime/exec/cuda/card_split.h"
 #include "runtime/exec/cuda/card_weights.h"
 #include "runtime/exec/seat.h"
 #include "runtime/memory/host_buffer.h"
@@ -47,14 +48,18 @@ class CardSeat : public Seat {
   std::function<double()> MemoryReadMeter() override;
   // Asks the card for the picks, after the pass in progress. From any thread.
   Residency ReadResidency() const override;
+  int32_t CardFrames() const override { return split_ == nullptr ? -1 : split_->frames(); }
+  std::span<const int32_t> FramesOf(size_t bank) const override;
+  void BeginMove(const ExpertMove& move) override;
+  int32_t LandMoves(bool wait) override;
   std::string PlanLine() const override { return plan_.Line() + "; " + host_plan_.Line(); }
   const memory::MemoryPlan& HostPlan() const override { return host_plan_; }
   std::string LoadLine() const override;
   std::string_view kernels() const override { return name_; }
-  int32_t threads() const override { return 1; }
+  int32_t threads() const override { return split_ == nullptr ? 1 : split_->host().threads(); }
 
  private:
-  // A program with its captured graph.
+  // A program with its captured graph; of one that the host works for between launches: without.
   struct Ready {
     CardProgram program;
     CardGraph graph;
@@ -74,7 +79,8 @@ class CardSeat : public Seat {
   cudaStream_t stream() const { return stream_->get(); }
   uint64_t ChunkBytes() const { return RowChunk::kRowsMax * StateRowBytes(); }
   Sizes SizesOf(std::span<const CardLoweredGraph> lowered) const;
-  void Plan(const CardWeightLayout& weights, const Sizes& sizes);
+  void Plan(const model::ModelFile& model, const CardWeightLayout& weights, const Sizes& sizes,
+            const SeatOptions& options);
   // One thread loads, another runs passes: each has its own present card.
   void Enter() const;
   uint64_t LogitRowBytes() const {
@@ -92,7 +98,15 @@ class CardSeat : public Seat {
   void EnqueueOut(const CardProgram& program) const;
   const Ready& ReadyFor(size_t rows) const;
   void WriteInputs(const CardProgram& program, std::span<const PassRow> rows);
-  void RunObserved(const CardProgram& program);
+  void Start(const Ready& ready, int32_t rows);
+  // The program's launches one by one, and the host's parts that they need in between. `mark` is
+  // called before each and after the last.
+  void RunLaunches(const CardProgram& program, int32_t rows, const std::function<void()>& mark);
+  void RunObserved(const CardProgram& program, int32_t rows);
+  // Whether the stream still works; throws where the card has failed.
+  bool Busy() const;
+  // Waits for the end of a pass; of split banks no longer than the deadline.
+  void Finish();
   // The pinned twin of a program's words, as they came back.
   CardRows Returned(const CardProgram& program) const;
   void Fetch(void* to, const std::byte* from, uint64_t bytes, const std::string& what) const;
@@ -104,12 +118,18 @@ class CardSeat : public Seat {
 
   CardInfo card_;
   std::string name_;
+  // Banks split between card and host. `of_frames_` is the description that the card's weights
+  // follow.
+  bool is_split_ = false;
+  std::chrono::milliseconds deadline_;
+  plugin::Description of_frames_;
   memory::MemoryPlan plan_;
   memory::MemoryPlan host_plan_;
   std::optional<CardStream> stream_;  // there once the plan fits
   kernels::cuda::Launch launch_;
   std::unique_ptr<CardWeights> weights_;
   std::unique_ptr<CardPlanes> planes_;
+  std::unique_ptr<CardSplit> split_;  // null: banks lie whole on the card
   CardBuffer arena_;
   CardBuffer logits_;
   CardBuffer small_;                      // workspace, constants, the rows' words, counts of picks

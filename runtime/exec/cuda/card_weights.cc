@@ -65,6 +65,10 @@ CardWeightLayout::CardWeightLayout(const model::ModelFile& model,
     const kernels::FormatTraits& format = FormatOf(model, weight);
     CardPlace place;
     place.layout = LayoutOf(format, weight);
+    if (weight.bytes == 0) {  // a bank without a frame
+      places_[i] = place;
+      continue;
+    }
     const auto [known, is_new] = seen.try_emplace(
         Key{weight.tensor, weight.offset, weight.bytes, place.layout}, CardPlace{});
     if (is_new) {

@@ -1,0 +1,275 @@
+#include "runtime/exec/cuda/card_split.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels-common/quant/cuda/card_form.h"
+#include "runtime/base/error.h"
+#include "runtime/base/limits.h"
+
+namespace bloomery::exec {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kPart = 256;  // alignment of parts, and of what is copied into the room
+
+uint64_t Aligned(uint64_t bytes) { return (bytes + kPart - 1) / kPart * kPart; }
+
+uint64_t MapBytes(const plugin::Description& description) {
+  uint64_t experts = 0;
+  for (const plugin::Bank& bank : description.banks) experts += bank.experts;
+  return Aligned(experts * sizeof(int32_t));
+}
+
+uint64_t PendingBytes(const plugin::Description& description) {
+  return Aligned(description.banks.size() * sizeof(uint32_t));
+}
+
+// The largest matrix of an expert, and its place behind a multiple of kPart.
+uint64_t RoomBytes(const plugin::Description& description) {
+  uint64_t most = 0;
+  for (const plugin::Bank& bank : description.banks) {
+    for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
+      most = std::max(most, description.weights[weight].bytes / bank.experts);
+    }
+  }
+  return Aligned(most) + kPart;
+}
+
+}  // namespace
+
+plugin::Description OfFrames(const plugin::Description& description, int32_t frames) {
+  plugin::Description of = description;
+  for (const plugin::Bank& bank : description.banks) {
+    const auto kept = std::min<uint64_t>(bank.experts, static_cast<uint64_t>(frames));
+    for (const uint32_t index : {bank.gate, bank.up, bank.down}) {
+      const plugin::Weight& whole = description.weights[index];
+      plugin::Weight& weight = of.weights[index];
+      weight.bytes = whole.bytes / bank.experts * kept;
+      weight.ne[2] = kept;
+      weight.ne[3] = 1;
+    }
+  }
+  return of;
+}
+
+RegisteredMemory::RegisteredMemory(std::span<std::byte> memory) {
+  if (memory.empty()) return;
+  CheckCuda(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault),
+            "registering the host's experts with the driver");
+  data_ = memory.data();
+}
+
+RegisteredMemory::~RegisteredMemory() {
+  if (data_ != nullptr) cudaHostUnregister(data_);
+}
+
+RegisteredMemory::RegisteredMemory(RegisteredMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)) {}
+
+RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  return *this;
+}
+
+uint64_t CardSplit::CardBytes(const plugin::Description& description) {
+  return MapBytes(description) + PendingBytes(description) + RoomBytes(description);
+}
+
+uint64_t CardSplit::PinnedBytes(const plugin::Description& description, int32_t rows_max) {
+  return MapBytes(description) + HandOffPage::Bytes(description, rows_max);
+}
+
+CardSplit::CardSplit(const model::ModelFile& model, const plugin::Description& description,
+                     const SeatOptions& options, int32_t rows_max,
+                     const kernels::cuda::Launch& launch)
+    : description_(description),
+      launch_(launch),
+      frames_(options.card_frames),
+      deadline_(options.hand_off_deadline),
+      hooks_(options.split_hooks),
+      host_(std::make_unique<HostExperts>(model, description, options, rows_max)),
+      registered_(host_->memory()),
+      memory_(CardBytes(description), "maps of experts and the room of a move"),
+      map_twin_(MapBytes(description), "maps of experts"),
+      page_memory_(HandOffPage::Bytes(description, rows_max), "the hand-off page") {
+  size_t first = 0;
+  for (const plugin::Bank& bank : description.banks) {
+    first_.push_back(first);
+    first += bank.experts;
+  }
+  maps_ = reinterpret_cast<int32_t*>(memory_.data());
+  pending_ = reinterpret_cast<uint32_t*>(memory_.data() + MapBytes(description));
+  room_ = memory_.data() + MapBytes(description) + PendingBytes(description);
+  launch_.stream = copies_.get();
+  launch_.dependent = false;
+  void* seen = nullptr;
+  CheckCuda(cudaHostGetDevicePointer(&seen, page_memory_.data(), 0), "mapping the hand-off page");
+  page_ = HandOffPage(page_memory_.data(), static_cast<std::byte*>(seen), description, rows_max);
+  host_->Bind(page_);
+}
+
+CardSplit::~CardSplit() { cudaStreamSynchronize(copies_.get()); }
+
+kernels::cuda::HandOff CardSplit::hand_off(size_t bank) const {
+  // The host gives up first and says why; the card's own deadline is for a host that is gone.
+  constexpr int kOfHosts = 4;
+  kernels::cuda::HandOff hand_off;
+  hand_off.ring = page_.Seen(page_.ring(bank));
+  hand_off.ids = page_.Seen(page_.ids());
+  hand_off.weights = page_.Seen(page_.weights());
+  hand_off.input = page_.Seen(page_.input());
+  hand_off.answer = page_.Seen(page_.answer(bank));
+  hand_off.sums = page_.Seen(page_.sums());
+  hand_off.pending = pending_ + bank;
+  hand_off.expired = page_.Seen(page_.expired());
+  hand_off.deadline_ns = static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(kOfHosts * deadline_).count());
+  return hand_off;
+}
+
+void CardSplit::BeginPass(cudaStream_t stream) {
+  host_->Begin();
+  if (!maps_changed_) return;
+  for (size_t bank = 0; bank < first_.size(); ++bank) {
+    std::ranges::copy(std::as_const(*host_).Map(bank),
+                      reinterpret_cast<int32_t*>(map_twin_.data()) + first_[bank]);
+  }
+  CheckCuda(
+      cudaMemcpyAsync(maps_, map_twin_.data(), map_twin_.size(), cudaMemcpyHostToDevice, stream),
+      "copying maps of experts to the card");
+  maps_changed_ = false;
+}
+
+void CardSplit::EndPass() const {
+  if (std::atomic_ref(*page_.expired()).load(std::memory_order_acquire) == 0) return;
+  throw HandOffError("the card has waited too long for the host's experts and gone on without");
+}
+
+void CardSplit::Published(cudaStream_t stream) const {
+  CheckCuda(cudaEventRecord(published_.get(), stream), "handing rows to the host");
+}
+
+void CardSplit::ServePrompt(uint32_t bank, int32_t rows, const std::function<bool()>& check) {
+  const Clock::time_point until = Clock::now() + deadline_;
+  prompt_sums_ = nullptr;
+  for (;;) {
+    const cudaError_t status = cudaEventQuery(published_.get());
+    if (status == cudaSuccess) break;
+    if (status != cudaErrorNotReady) CheckCuda(status, "handing rows to the host");
+    check();
+    if (Clock::now() > until) {
+      throw HandOffError("the card has not come to the experts of layer " +
+                         std::to_string(description_.banks[bank].layer) + " within " +
+                         std::to_string(deadline_.count()) + " ms");
+    }
+  }
+  if (host_->Compute(bank, rows)) prompt_sums_ = page_.Seen(page_.sums());
+}
+
+int32_t CardSplit::FreeFrame(uint32_t bank) const {
+  const std::span<const int32_t> map = Map(bank);
+  const int32_t frames = std::min(frames_, static_cast<int32_t>(map.size()));
+  for (int32_t frame = 0; frame < frames; ++frame) {
+    const bool coming = std::ranges::any_of(
+        moves_, [&](const Move& move) { return move.bank == bank && move.frame == frame; });
+    if (!coming && std::ranges::find(map, frame) == map.end()) return frame;
+  }
+  return -1;
+}
+
+void CardSplit::Set(uint32_t bank, int32_t expert, int32_t frame) {
+  const std::lock_guard lock(mutex_);
+  host_->Map(bank)[static_cast<size_t>(expert)] = frame;
+  maps_changed_ = true;
+}
+
+std::vector<int32_t> CardSplit::Frames(size_t bank) const {
+  const std::lock_guard lock(mutex_);
+  const std::span<const int32_t> map = Map(bank);
+  return {map.begin(), map.end()};
+}
+
+void CardSplit::BeginMove(const ExpertMove& move) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorKind::kInternal, "expert " + std::to_string(move.in) + " of bank " +
+                                          std::to_string(move.bank) + " cannot move: " + why);
+  };
+  if (move.bank >= description_.banks.size()) refuse("there is no such bank");
+  const auto experts = static_cast<int32_t>(description_.banks[move.bank].experts);
+  if (move.in < 0 || move.in >= experts || move.out < -1 || move.out >= experts) {
+    refuse("the bank has " + std::to_string(experts) + " experts");
+  }
+  if (Map(move.bank)[static_cast<size_t>(move.in)] >= 0) refuse("it lies on the card");
+  if (std::ranges::any_of(moves_, [&](const Move& other) {
+        return other.bank == move.bank && other.expert == move.in;
+      })) {
+    refuse("it is on its way");
+  }
+  if (moves_.size() >= limits::kExpertMovesMax) refuse("too many are under way");
+  const int32_t frame =
+      move.out < 0 ? FreeFrame(move.bank) : Map(move.bank)[static_cast<size_t>(move.out)];
+  if (frame < 0) refuse(move.out < 0 ? "no frame is free" : "the other one has no frame");
+  // From now on the host's: the frame may change under nobody.
+  if (move.out >= 0) Set(move.bank, move.out, -1);
+  Move made{.bank = move.bank,
+            .expert = move.in,
+            .frame = frame,
+            .failed = hooks_.copy_fails && hooks_.copy_fails(),
+            .done = std::make_unique<CardEvent>()};
+  const plugin::Bank& bank = description_.banks[move.bank];
+  if (!made.failed) {
+    for (const uint32_t weight : {bank.gate, bank.up, bank.down}) Copy(weight, move.in, frame);
+  }
+  CheckCuda(cudaEventRecord(made.done->get(), copies_.get()), "moving an expert");
+  moves_.push_back(std::move(made));
+}
+
+// One room serves all: the stream keeps the order.
+void CardSplit::Copy(uint32_t weight, int32_t expert, int32_t frame) const {
+  const std::span<const std::byte> from = host_->Matrix(weight, expert);
+  const kernels::cuda::CardWeight matrix = card_weights_->Matrix(weight);
+  auto* to = const_cast<std::byte*>(static_cast<const std::byte*>(matrix.data)) +
+             static_cast<uint64_t>(frame) * matrix.expert_bytes;
+  const std::string what = "moving an expert of '" + description_.weights[weight].name + "'";
+  const bool packed = matrix.format->activation_group != 0;
+  std::byte* const first = packed ? room_ + reinterpret_cast<uintptr_t>(from.data()) % kPart : to;
+  CheckCuda(cudaMemcpyAsync(first, from.data(), from.size(), cudaMemcpyHostToDevice, copies_.get()),
+            what);
+  if (!packed) return;
+  CheckCuda(kernels::cuda::ToCardForm(launch_, matrix.format->ggml_type, first, to, matrix.n,
+                                      matrix.k, 1),
+            what);
+}
+
+int32_t CardSplit::LandMoves(bool wait) {
+  const Clock::time_point until = Clock::now() + deadline_;
+  int32_t landed = 0;
+  std::string failure;
+  while (!moves_.empty()) {
+    const Move& move = moves_.front();
+    cudaError_t status = cudaEventQuery(move.done->get());
+    while (wait && status == cudaErrorNotReady && Clock::now() < until) {
+      status = cudaEventQuery(move.done->get());
+    }
+    if (status == cudaErrorNotReady && !wait) break;
+    if (status == cudaErrorNotReady) {
+      throw Error(ErrorKind::kDevice, "experts have not come to the card within " +
+                                          std::to_string(deadline_.count()) + " ms");
+    }
+    if (status == cudaSuccess && !move.failed) {
+      Set(move.bank, move.expert, move.frame);
+      ++landed;
+    } else {
+      failure = "expert " + std::to_string(move.expert) + " of bank " + std::to_string(move.bank) +
+                " has not come to the card: " +
+                (move.failed ? "its copy was refused" : cudaGetErrorString(status));
+    }
+    moves_.pop_front();
+  }
+  if (!failure.empty()) throw Error(ErrorKind::kDevice, failure);
+  return landed;
+}
+
+}  // namespace bloomery::exec

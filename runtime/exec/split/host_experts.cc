@@ -1,0 +1,512 @@
+#include "runtime/exec/split/host_experts.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "kernels-common/moe/cpu/moe.h"
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+#include "runtime/base/limits.h"
+#include "runtime/memory/finite.h"
+#include "runtime/ops/linear.h"
+
+namespace bloomery::exec {
+namespace {
+
+// What kernels-common/moe/cuda/hand_off.h rings with; not included, since it is the card's.
+constexpr uint32_t kRingsNoPick = 1;
+// Passes of so many rows take the two dispatches of few rows.
+constexpr int32_t kFewRows = 8;
+// Looks at a ring between two looks at the clock, and of these between two looks at the card.
+constexpr int kLooksPerClock = 64;
+constexpr int kClocksPerCheck = 16;
+
+void Relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+int32_t ThreadsOf(const SeatOptions& options) {
+  if (options.threads == 0) return DefaultThreads();
+  return CheckedOption(options.threads, limits::kThreadsMax, "the number of threads");
+}
+
+std::vector<size_t> BankTensors(const plugin::Description& description) {
+  std::set<size_t> tensors;
+  for (const plugin::Bank& bank : description.banks) {
+    for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
+      tensors.insert(description.weights[weight].tensor);
+    }
+  }
+  return {tensors.begin(), tensors.end()};
+}
+
+const kernels::FormatTraits& FormatOf(const plugin::Description& description, uint32_t weight) {
+  const plugin::Weight& described = description.weights[weight];
+  const kernels::FormatTraits* format = kernels::FindFormat(static_cast<int>(described.type));
+  if (format != nullptr) return *format;
+  throw Error(ErrorKind::kUnsupported,
+              "weight '" + described.name + "' has a format that this version has no kernels for");
+}
+
+// Sizes over all banks, for what they share.
+struct Largest {
+  uint64_t experts = 0;
+  uint64_t used = 0;
+  uint64_t h_bytes = 0;      // of a pick
+  uint64_t codes_bytes = 0;  // of a pick's h, quantised
+  uint64_t y_bytes = 0;      // of a pick
+  uint64_t scratch = 0;      // of a thread
+
+  Largest(const plugin::Description& description, const ops::Backend& backend, int32_t rows_max) {
+    for (const plugin::Bank& bank : description.banks) {
+      experts = std::max<uint64_t>(experts, bank.experts);
+      used = std::max<uint64_t>(used, bank.used);
+      h_bytes = std::max(h_bytes, bank.ff * sizeof(float));
+      y_bytes = std::max(y_bytes, bank.width * sizeof(float));
+      const size_t group = FormatOf(description, bank.down).activation_group;
+      if (group != 0) {
+        codes_bytes = std::max<uint64_t>(codes_bytes, kernels::QuantisedRowBytes(bank.ff, group));
+      }
+      scratch = std::max<uint64_t>(
+          {scratch, backend.gate_up_scratch(bank.width, static_cast<size_t>(rows_max)),
+           backend.linear_scratch(bank.ff), backend.linear_scratch(bank.width)});
+    }
+    scratch = kernels::QuantisedRows::Align64(scratch);
+    scratch += kernels::QuantisedRows::Align64(kFewRows * codes_bytes);
+  }
+};
+
+// Where the shared arrays lie in one allocation.
+struct Arena {
+  uint64_t groups = 0;
+  uint64_t ids = 0;
+  uint64_t h = 0;
+  uint64_t codes = 0;
+  uint64_t y = 0;
+  uint64_t bytes = 0;
+
+  Arena(const Largest& of, int32_t rows_max) {
+    constexpr uint64_t kLine = 64;
+    const std::string what = "the host's part of a pass";
+    const uint64_t picks =
+        CheckedMul(static_cast<uint64_t>(rows_max), of.used, ErrorKind::kNoMemory, what);
+    const auto place = [&](uint64_t count, uint64_t each) {
+      const uint64_t at = bytes;
+      const uint64_t more = CheckedMul(count, each, ErrorKind::kNoMemory, what);
+      bytes = CheckedAlignUp(CheckedAdd(bytes, more, ErrorKind::kNoMemory, what), kLine,
+                             ErrorKind::kNoMemory, what);
+      return at;
+    };
+    groups = place(3 * (2 * of.experts + 1) + 2 * picks, sizeof(int32_t));
+    ids = place(picks, sizeof(int32_t));
+    h = place(picks, of.h_bytes);
+    codes = place(picks, of.codes_bytes);
+    y = place(picks, of.y_bytes);
+  }
+};
+
+// Down of few rows, with the quantisation of h before it and the sums after it: a task makes a
+// stretch of columns of every pick, so that nobody waits in between.
+class FewRowsDown : public ops::Step {
+ public:
+  struct Args {
+    const ops::Backend* backend = nullptr;
+    ops::BankRows bank;
+    ops::Groups groups;
+    const float* h = nullptr;
+    float* y = nullptr;
+    kernels::PickSumArgs sum;
+    const int32_t* live = nullptr;
+    int32_t threads = 1;
+    size_t scratch_at = 0;  // of a thread: codes lie from there on
+  };
+  explicit FewRowsDown(Args args) : args_(std::move(args)) {}
+
+  int32_t Tasks() const override { return Columns().pieces(); }
+
+  bl_status Run(int32_t task, ops::Worker* worker) const override {
+    const ops::Split columns = Columns();
+    const auto begin = static_cast<size_t>(columns.begin(task));
+    const auto end = static_cast<size_t>(columns.end(task));
+    const kernels::ExpertGroups& groups = *args_.groups;
+    const kernels::WeightRows& down = args_.bank.down;
+    const size_t group = down.format->activation_group;
+    const std::span<std::byte> codes = worker->scratch.subspan(args_.scratch_at);
+    for (int32_t i = 0; i < groups.active_count; ++i) {
+      const auto expert = static_cast<size_t>(groups.active[i]);
+      const auto first = static_cast<size_t>(groups.offsets[expert]);
+      kernels::LinearArgs linear;
+      linear.rows = static_cast<size_t>(groups.offsets[expert + 1]) - first;
+      linear.weight = down;
+      linear.weight.data += expert * args_.bank.down_expert_bytes;
+      const float* h = args_.h + first * args_.bank.ff;
+      if (group == 0) {
+        linear.x = h;
+        linear.x_stride = args_.bank.ff;
+      } else {
+        linear.quantised = kernels::MakeQuantisedRows(codes.data(), args_.bank.ff, group);
+        args_.backend->quantise_rows(h, args_.bank.ff, linear.quantised, 0, linear.rows);
+      }
+      linear.y = args_.y + first * args_.bank.width;
+      linear.y_stride = args_.bank.width;
+      worker->weight_bytes_read +=
+          args_.backend->linear(linear, begin, end, worker->scratch.first(args_.scratch_at));
+    }
+    const int64_t failed =
+        args_.backend->pick_sum(args_.sum, 0, static_cast<size_t>(*args_.live), begin, end);
+    if (failed == kernels::kNoFailingRow) return BL_OK;
+    worker->failed_row = failed;
+    return BL_BAD_DATA;
+  }
+
+ private:
+  // A stretch or two a thread: all of them end at about the same time.
+  ops::Split Columns() const {
+    constexpr auto kTile = static_cast<int64_t>(kernels::kLinearTileRows);
+    return ops::Split::Of(static_cast<int64_t>(args_.bank.width), kTile, kTile,
+                          int64_t{2} * args_.threads);
+  }
+
+  Args args_;
+};
+
+// A step with the test's hook before each task.
+class HookedStep : public ops::Step {
+ public:
+  HookedStep(std::unique_ptr<ops::Step> step, uint32_t bank,
+             const std::function<void(uint32_t)>& hook)
+      : step_(std::move(step)), bank_(bank), hook_(hook) {}
+  int32_t Tasks() const override { return step_->Tasks(); }
+  bl_status Run(int32_t task, ops::Worker* worker) const override {
+    hook_(bank_);
+    return step_->Run(task, worker);
+  }
+
+ private:
+  std::unique_ptr<ops::Step> step_;
+  uint32_t bank_;
+  const std::function<void(uint32_t)>& hook_;
+};
+
+}  // namespace
+
+struct HostExperts::BankSteps {
+  ops::Groups groups = std::make_shared<ops::PickGroups>();
+  uint64_t expert_bytes = 0;
+  std::unique_ptr<ops::Step> gate_up;
+  std::unique_ptr<ops::Step> few_rows_down;
+  std::unique_ptr<ops::Step> quantise;  // null: down has a float format
+  std::unique_ptr<ops::Step> down;
+  std::unique_ptr<ops::Step> sum;
+};
+
+bool HostExperts::IsWhole(const plugin::Description& description, const SeatOptions& options) {
+  return options.card_frames < 0 ||
+         std::ranges::all_of(
+             description.banks,
+             [&](const plugin::Bank& bank) {
+               return static_cast<int64_t>(bank.experts) <= options.card_frames;
+             });
+}
+
+void HostExperts::Check(const plugin::Description& description, const SeatOptions& options) {
+  uint32_t most = 0;
+  for (const plugin::Bank& bank : description.banks) {
+    most = std::max(most, bank.experts);
+    const plugin::Weight& gate = description.weights[bank.gate];
+    const plugin::Weight& up = description.weights[bank.up];
+    if (FormatOf(description, bank.gate).activation_group !=
+        FormatOf(description, bank.up).activation_group) {
+      throw Error(ErrorKind::kUnsupported,
+                  "weights '" + gate.name + "' and '" + up.name +
+                      "' need different activation groups: their bank cannot be split between card "
+                      "and host");
+    }
+  }
+  if (options.card_frames > static_cast<int64_t>(most)) {
+    throw Error(ErrorKind::kUsage,
+                "frames of a bank on the card are " + std::to_string(options.card_frames) +
+                    ", must be from 0 to " + std::to_string(most) + ", the experts of a bank");
+  }
+}
+
+void HostExperts::Plan(const model::ModelFile& model, const plugin::Description& description,
+                       const SeatOptions& options, int32_t rows_max, memory::MemoryPlan* plan) {
+  const ops::Backend& backend = ops::FindBackend(options.kernels);
+  const Largest largest(description, backend, rows_max);
+  plan->Add("experts", memory::WeightStore::Bytes(model, BankTensors(description)));
+  plan->Add("host part of a pass", Arena(largest, rows_max).bytes);
+  plan->Add("scratch", static_cast<uint64_t>(ThreadsOf(options)) * largest.scratch);
+}
+
+HostExperts::HostExperts(const model::ModelFile& model, const plugin::Description& description,
+                         const SeatOptions& options, int32_t rows_max)
+    : description_(description),
+      backend_(ops::FindBackend(options.kernels)),
+      rows_max_(rows_max),
+      deadline_(options.hand_off_deadline),
+      hooks_(options.split_hooks),
+      picks_(description.banks),
+      distinct_(description.banks.size(), 0) {
+  const std::vector<size_t> tensors = BankTensors(description);
+  weights_ = std::make_unique<memory::WeightStore>(model, tensors, memory::WeightSource::kRead);
+  memory::CheckFinite(model, tensors, *weights_);
+  for (const plugin::Bank& bank : description.banks) {
+    std::vector<int32_t> map(bank.experts, -1);
+    const auto frames = std::min<size_t>(bank.experts, static_cast<size_t>(options.card_frames));
+    for (size_t i = 0; i < frames; ++i) map[i] = static_cast<int32_t>(i);
+    maps_.push_back(std::move(map));
+  }
+  const Largest largest(description, backend_, rows_max);
+  arena_ = memory::HostBuffer(Arena(largest, rows_max).bytes, "the host's part of a pass");
+  pool_ = std::make_unique<Pool>(ThreadsOf(options), largest.scratch, options.pin);
+}
+
+HostExperts::~HostExperts() = default;
+
+void HostExperts::Bind(const HandOffPage& page) {
+  page_ = page;
+  const Arena at(Largest(description_, backend_, rows_max_), rows_max_);
+  host_ids_ = reinterpret_cast<int32_t*>(arena_.data() + at.ids);
+  for (size_t bank = 0; bank < description_.banks.size(); ++bank) MakeSteps(bank);
+}
+
+void HostExperts::MakeSteps(size_t index) {
+  const plugin::Bank& bank = description_.banks[index];
+  const Largest largest(description_, backend_, rows_max_);
+  const Arena at(largest, rows_max_);
+  auto made = std::make_unique<BankSteps>();
+  ops::PickGroups& groups = *made->groups;
+  const auto experts = static_cast<size_t>(bank.experts);
+  const auto picks_max = static_cast<size_t>(rows_max_) * bank.used;
+  groups.offsets = reinterpret_cast<int32_t*>(arena_.data() + at.groups);
+  groups.active = groups.offsets + experts + 1;
+  groups.place_rows = groups.active + experts;
+  groups.pair_places = groups.place_rows + picks_max;
+  groups.gate_up = {.n = static_cast<int64_t>(bank.ff),
+                    .k = 2 * static_cast<int64_t>(bank.width),
+                    .first = groups.pair_places + picks_max,
+                    .per_piece = groups.pair_places + picks_max + experts + 1};
+  groups.down = {.n = static_cast<int64_t>(bank.width),
+                 .k = static_cast<int64_t>(bank.ff),
+                 .first = groups.gate_up.per_piece + experts,
+                 .per_piece = groups.gate_up.per_piece + 2 * experts + 1};
+
+  const auto rows_of = [&](uint32_t weight) {
+    const plugin::Weight& described = description_.weights[weight];
+    kernels::WeightRows rows;
+    rows.format = &FormatOf(description_, weight);
+    rows.data = weights_->Find(described.tensor) + described.offset;
+    rows.k = described.ne[0];
+    rows.row_bytes = kernels::RowBytes(*rows.format, rows.k);
+    return rows;
+  };
+  ops::BankRows rows;
+  rows.gate = rows_of(bank.gate);
+  rows.up = rows_of(bank.up);
+  rows.down = rows_of(bank.down);
+  rows.gate_expert_bytes = rows.gate.row_bytes * bank.ff;
+  rows.up_expert_bytes = rows.up.row_bytes * bank.ff;
+  rows.down_expert_bytes = rows.down.row_bytes * bank.width;
+  rows.experts = experts;
+  rows.ff = bank.ff;
+  rows.width = bank.width;
+  made->expert_bytes = rows.gate_expert_bytes + rows.up_expert_bytes + rows.down_expert_bytes;
+
+  auto* h = reinterpret_cast<float*>(arena_.data() + at.h);
+  auto* y = reinterpret_cast<float*>(arena_.data() + at.y);
+  const auto encoded = [](const kernels::FormatTraits& format, std::byte* codes, float* f32,
+                          size_t width) {
+    ops::Activations x;
+    x.f32 = f32;
+    x.stride = width;
+    const size_t group = format.activation_group;
+    if (group != 0) {
+      (group == 256 ? x.group_256 : x.group_32) = kernels::MakeQuantisedRows(codes, width, group);
+    }
+    return x;
+  };
+  const ops::Activations x = encoded(*rows.gate.format, page_.input(),
+                                     reinterpret_cast<float*>(page_.input()), bank.width);
+  const ops::Activations inner = encoded(*rows.down.format, arena_.data() + at.codes, h, bank.ff);
+  const int32_t threads = pool_->threads();
+  const ops::RowCount live{&live_};
+  const ops::RowCount picks{&live_, static_cast<int32_t>(bank.used)};
+  made->gate_up = ops::MakeExpertGateUp(backend_, rows, made->groups, x, h, picks);
+  made->down = ops::MakeExpertDown(backend_, rows, made->groups, inner, y, picks);
+  if (const size_t group = rows.down.format->activation_group; group != 0) {
+    made->quantise =
+        ops::MakeQuantise(backend_, h, bank.ff, inner.Quantised(group), picks, threads);
+  }
+  kernels::PickSumArgs sum;
+  sum.y = y;
+  sum.y_stride = bank.width;
+  sum.pair_places = groups.pair_places;
+  sum.weights = page_.weights();
+  sum.top_k = bank.used;
+  sum.dim = bank.width;
+  sum.sums = page_.sums();
+  made->sum = ops::MakePickSum(backend_, sum, made->groups, live, threads);
+  made->few_rows_down = std::make_unique<FewRowsDown>(FewRowsDown::Args{
+      .backend = &backend_,
+      .bank = rows,
+      .groups = made->groups,
+      .h = h,
+      .y = y,
+      .sum = sum,
+      .live = &live_,
+      .threads = threads,
+      .scratch_at =
+          largest.scratch - kernels::QuantisedRows::Align64(kFewRows * largest.codes_bytes)});
+  if (hooks_.host_task) {
+    for (auto* step :
+         {&made->gate_up, &made->few_rows_down, &made->quantise, &made->down, &made->sum}) {
+      if (*step == nullptr) continue;
+      *step = std::make_unique<HookedStep>(std::move(*step), static_cast<uint32_t>(index),
+                                           hooks_.host_task);
+    }
+  }
+  steps_.push_back(std::move(made));
+}
+
+int32_t HostExperts::Frames(size_t bank) const {
+  return static_cast<int32_t>(
+      std::ranges::count_if(maps_[bank], [](int32_t frame) { return frame >= 0; }));
+}
+
+std::span<const std::byte> HostExperts::Matrix(uint32_t weight, int32_t expert) const {
+  const plugin::Weight& described = description_.weights[weight];
+  const uint64_t bytes = described.bytes / (described.ne[2] * described.ne[3]);
+  return {
+      weights_->Find(described.tensor) + described.offset + static_cast<uint64_t>(expert) * bytes,
+      bytes};
+}
+
+std::string HostExperts::NameOf(uint32_t bank) const {
+  return "the experts of layer " + std::to_string(description_.banks[bank].layer);
+}
+
+void HostExperts::Begin() {
+  failed_row_ = -1;
+  if (!pool_->WaitUntilIdle(Clock::now() + deadline_)) {
+    throw HandOffError("the host's threads are still at a pass that was given up: no pass can run");
+  }
+  page_.Clear();
+}
+
+void HostExperts::ServePass(std::span<const uint32_t> banks, int32_t rows,
+                            const std::function<bool()>& check) {
+  try {
+    for (const uint32_t bank : banks) {
+      if (!WaitForRing(bank, check)) continue;
+      Compute(bank, rows, false);
+      std::atomic_ref(*page_.answer(bank)).store(HandOffPage::kSums, std::memory_order_release);
+    }
+  } catch (...) {
+    page_.Drain();
+    throw;
+  }
+}
+
+// Whether the bank's ring says that there are picks of the host.
+bool HostExperts::WaitForRing(uint32_t bank, const std::function<bool()>& check) {
+  const Clock::time_point begin = Clock::now();
+  const std::atomic_ref ring(*page_.ring(bank));
+  for (int looks = 1;; ++looks) {
+    const uint32_t rings = ring.load(std::memory_order_acquire);
+    if (rings != 0) {
+      counts_.waiting += std::chrono::duration<double>(Clock::now() - begin).count();
+      return rings != kRingsNoPick;
+    }
+    Relax();
+    if (looks % kLooksPerClock != 0) continue;
+    if (looks % (kLooksPerClock * kClocksPerCheck) == 0 && !check() &&
+        ring.load(std::memory_order_acquire) == 0) {
+      throw HandOffError("the card's pass ended before it had come to " + NameOf(bank));
+    }
+    if (Clock::now() - begin > deadline_) {
+      throw HandOffError("the card has not come to " + NameOf(bank) + " within " +
+                         std::to_string(deadline_.count() / 1000000) + " ms");
+    }
+  }
+}
+
+bool HostExperts::Group(uint32_t bank, int32_t rows, bool count) {
+  const plugin::Bank& described = description_.banks[bank];
+  const std::vector<int32_t>& map = maps_[bank];
+  const size_t picks = static_cast<size_t>(rows) * described.used;
+  const int32_t* ids = page_.ids();
+  bool any = false;
+  for (size_t i = 0; i < picks; ++i) {
+    const int32_t id = ids[i];
+    if (id < 0 || static_cast<uint32_t>(id) >= described.experts) {
+      throw HandOffError("the card names expert " + std::to_string(id) + " among " + NameOf(bank));
+    }
+    const bool mine = map[static_cast<size_t>(id)] < 0;
+    host_ids_[i] = mine ? id : -1;
+    any = any || mine;
+  }
+  if (!any) return false;
+  ops::PickGroups& groups = *steps_[bank]->groups;
+  kernels::cpu::GroupPicks(host_ids_, static_cast<size_t>(rows), described.used, described.experts,
+                           &groups);
+  ops::CutExperts(groups, pool_->threads(), &groups.gate_up);
+  ops::CutExperts(groups, pool_->threads(), &groups.down);
+  counts_.experts += static_cast<uint64_t>(groups.active_count);
+  counts_.bytes += static_cast<uint64_t>(groups.active_count) * steps_[bank]->expert_bytes;
+  ++counts_.hand_offs;
+  if (!count) return true;
+  if (rows > 1) distinct_[bank] += static_cast<uint64_t>(groups.active_count);
+  const std::span<std::atomic<uint64_t>> counts = picks_.Of(bank);
+  for (int32_t i = 0; i < groups.active_count; ++i) {
+    const auto expert = static_cast<size_t>(groups.active[i]);
+    counts[expert].fetch_add(
+        static_cast<uint64_t>(groups.offsets[expert + 1] - groups.offsets[expert]),
+        std::memory_order_relaxed);
+  }
+  return true;
+}
+
+bool HostExperts::Compute(uint32_t bank, int32_t rows, bool count) {
+  const Clock::time_point begin = Clock::now();
+  until_ = begin + deadline_;
+  live_ = rows;
+  if (!Group(bank, rows, count)) return false;
+  const BankSteps& steps = *steps_[bank];
+  RunStep(bank, *steps.gate_up);
+  if (rows <= kFewRows) {
+    RunStep(bank, *steps.few_rows_down);
+  } else {
+    if (steps.quantise != nullptr) RunStep(bank, *steps.quantise);
+    RunStep(bank, *steps.down);
+    RunStep(bank, *steps.sum);
+  }
+  counts_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+  return true;
+}
+
+void HostExperts::RunStep(uint32_t bank, const ops::Step& step) {
+  const StepFailure failure = pool_->RunUntil(until_, step);
+  // The calling thread's own tasks know no deadline: they are late when they come back.
+  if (failure.late || Clock::now() > until_) {
+    throw HandOffError("the host has not computed " + NameOf(bank) + " within " +
+                       std::to_string(deadline_.count() / 1000000) + " ms");
+  }
+  if (failure.status == BL_OK) return;
+  if (failure.status != BL_BAD_DATA || failure.row < 0) {
+    throw HandOffError("computing " + NameOf(bank) + " on the host failed with status " +
+                       std::to_string(failure.status));
+  }
+  if (failed_row_ < 0 || failure.row < failed_row_) failed_row_ = failure.row;
+}
+
+}  // namespace bloomery::exec
