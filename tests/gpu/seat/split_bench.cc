@@ -1,0 +1,117 @@
+// gpu_bench_split MODEL [frames …]: decode of one row and of eight slots, and a prompt, over banks
+// split between card and host with so many frames each (-1: the whole card), with what the host
+// did of it. Tokens are random: routing without locality.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <random>
+#include <vector>
+
+#include "runtime/exec/seat.h"
+#include "tests/oracle/seat_fixture.h"
+
+namespace bloomery::test {
+namespace {
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Bench {
+  exec::Seat& seat;
+  std::mt19937 random{11};
+
+  int32_t Token() {
+    return static_cast<int32_t>(random() % static_cast<uint32_t>(seat.limits().vocabulary));
+  }
+
+  // Seconds of `passes` passes of one row of each of `slots` slots.
+  double Decode(int32_t slots, int32_t passes) {
+    std::vector<exec::PassRow> rows(static_cast<size_t>(slots));
+    const double begin = Now();
+    for (int32_t pass = 0; pass < passes; ++pass) {
+      for (int32_t slot = 0; slot < slots; ++slot) {
+        rows[static_cast<size_t>(slot)] = {
+            .slot = slot, .index = seat.Length(slot), .token = Token(), .logits = true};
+      }
+      seat.Run(rows);
+    }
+    return Now() - begin;
+  }
+
+  double Prompt(int32_t count) {
+    seat.Cut(0, 0);
+    std::vector<exec::PassRow> rows;
+    for (int32_t i = 0; i < count; ++i) {
+      rows.push_back({.slot = 0, .index = i, .token = Token(), .logits = i + 1 == count});
+    }
+    const double begin = Now();
+    seat.Run(rows);
+    return Now() - begin;
+  }
+
+  void Report(const char* what, int32_t frames, int32_t rows, int32_t passes, double seconds,
+              const exec::SeatCounters& before) {
+    const exec::SeatCounters after = seat.counters();
+    const double per_pass = 1e3 / passes;
+    const double host_bytes = static_cast<double>(after.host_bytes - before.host_bytes);
+    const double host_seconds = after.host_seconds - before.host_seconds;
+    std::printf("| %s | %d | %.3f | %.1f | %.1f | %.1f | %.3f | %.1f |\n", what, frames,
+                seconds * per_pass, rows * passes / seconds,
+                static_cast<double>(after.hand_offs - before.hand_offs) / passes,
+                static_cast<double>(after.host_experts - before.host_experts) / passes,
+                host_seconds * per_pass, host_seconds > 0 ? host_bytes / host_seconds * 1e-9 : 0.0);
+    std::fflush(stdout);
+  }
+};
+
+void Run(const char* path, int32_t frames, int32_t ubatch) {
+  exec::SeatOptions options;
+  options.slots = 8;
+  options.slot_context = 4608;
+  options.rows_max = ubatch;
+  options.device = "CUDA0";
+  options.card_frames = frames;
+  const double begin = Now();
+  const LoadedSeat loaded = LoadThroughPlugin(path, options);
+  Bench bench{*loaded.seat};
+  std::fprintf(stderr, "frames %d: loaded in %.2f s; %s\n", frames, Now() - begin,
+               loaded.seat->LoadLine().c_str());
+  std::fprintf(stderr, "%s\n", loaded.seat->PlanLine().c_str());
+  bench.Prompt(64);
+  for (const int32_t slots : {1, 8}) {
+    bench.Decode(slots, 8);
+    const exec::SeatCounters before = loaded.seat->counters();
+    const int32_t passes = 48;
+    const double seconds = bench.Decode(slots, passes);
+    bench.Report(slots == 1 ? "decode" : "8 slots", frames, slots, passes, seconds, before);
+  }
+  for (const int32_t rows : {512, ubatch}) {
+    bench.Prompt(rows);
+    const exec::SeatCounters before = loaded.seat->counters();
+    const double seconds = bench.Prompt(rows);
+    bench.Report(("prompt " + std::to_string(rows)).c_str(), frames, rows, 1, seconds, before);
+    if (rows == ubatch) break;
+  }
+}
+
+}  // namespace
+}  // namespace bloomery::test
+
+int main(int argc, char** argv) {
+  if (argc < 2) return 64;
+  const char* ubatch = std::getenv("UBATCH");
+  try {
+    std::printf(
+        "| case | frames | ms a pass | tok/s | hand-offs | host experts | host ms | host GB/s |\n");
+    std::printf("|---|---|---|---|---|---|---|---|\n");
+    for (int i = 2; i < argc; ++i) {
+      bloomery::test::Run(argv[1], std::atoi(argv[i]), ubatch == nullptr ? 512 : std::atoi(ubatch));
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,288 @@
+// Banks split between card and host: the bits are those of the whole card and of the CPU whatever
+// the number of frames, alone and beside other slots, while experts move, and after failures.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "runtime/base/error.h"
+#include "runtime/exec/seat.h"
+#include "tests/oracle/seat_fixture.h"
+#include "tests/support/refusal.h"
+#include "tests/support/safetensors.h"
+
+namespace bloomery::test {
+namespace {
+
+using Rows = std::vector<std::vector<float>>;
+using namespace std::chrono_literals;
+
+exec::SeatOptions Options(const char* device, int32_t frames, int32_t slots = 1) {
+  exec::SeatOptions options;
+  options.slots = slots;
+  options.slot_context = 1024;
+  options.rows_max = 512;
+  options.threads = 8;
+  options.pin = false;
+  options.device = device;
+  options.card_frames = frames;
+  return options;
+}
+
+std::vector<int32_t> Ids(size_t count) {
+  const Safetensors golden(SourceDir() + "/tests/data/mini/qwen3moe/golden.safetensors");
+  std::vector<int32_t> ids = golden.Get("long.ids").ints;
+  ids.resize(count);
+  return ids;
+}
+
+// The first value that differs, as text; empty where all are the same bits.
+std::string FirstDifference(const Rows& got, const Rows& expected) {
+  if (got.size() != expected.size()) return "other row counts";
+  for (size_t row = 0; row < got.size(); ++row) {
+    for (size_t i = 0; i < got[row].size(); ++i) {
+      if (std::bit_cast<uint32_t>(got[row][i]) != std::bit_cast<uint32_t>(expected[row][i])) {
+        return "row " + std::to_string(row) + " value " + std::to_string(i);
+      }
+    }
+  }
+  return "";
+}
+
+Rows Again(exec::Seat& seat, std::span<const int32_t> ids, int32_t batch, int32_t slot = 0) {
+  seat.Cut(slot, 0);
+  return RunAll(seat, ids, batch, slot);
+}
+
+std::vector<int32_t> FrameCounts(const exec::Seat& seat) {
+  const auto experts = static_cast<int32_t>(seat.ReadResidency().banks.at(0).experts);
+  return {0, 1, experts / 2, experts - 1, experts};
+}
+
+const std::string kFiles[] = {MiniPath(), SeedlingPath()};
+
+TEST(CardSplit, DecodeHasTheBitsOfTheCpuForEveryNumberOfFrames) {
+  const std::vector<int32_t> ids = Ids(150);
+  for (const std::string& file : kFiles) {
+    const LoadedSeat cpu = LoadThroughPlugin(file, Options("cpu", -1));
+    const Rows expected = RunAll(*cpu.seat, ids, 1);
+    for (const int32_t frames : FrameCounts(*cpu.seat)) {
+      SCOPED_TRACE(file + ", frames " + std::to_string(frames));
+      const LoadedSeat card = LoadThroughPlugin(file, Options("CUDA0", frames));
+      for (const int32_t batch : {1, 3, 8}) {
+        EXPECT_EQ(FirstDifference(Again(*card.seat, ids, batch), expected), "") << batch;
+      }
+      const exec::SeatCounters counters = card.seat->counters();
+      EXPECT_EQ(counters.experts_picked > 0, true);
+      if (frames == 0) EXPECT_EQ(counters.host_experts, counters.experts_picked);
+      EXPECT_EQ(counters.host_experts > 0, card.seat->CardFrames() >= 0);
+    }
+  }
+}
+
+TEST(CardSplit, PromptsHaveTheBitsOfTheWholeCard) {
+  const std::vector<int32_t> ids = Ids(300);
+  for (const std::string& file : kFiles) {
+    const LoadedSeat whole = LoadThroughPlugin(file, Options("CUDA0", -1));
+    for (const int32_t frames : FrameCounts(*whole.seat)) {
+      SCOPED_TRACE(file + ", frames " + std::to_string(frames));
+      const LoadedSeat card = LoadThroughPlugin(file, Options("CUDA0", frames));
+      for (const int32_t batch : {16, 100, 300}) {
+        const Rows expected = Again(*whole.seat, ids, batch);
+        EXPECT_EQ(FirstDifference(Again(*card.seat, ids, batch), expected), "") << batch;
+      }
+    }
+  }
+}
+
+TEST(CardSplit, PicksAreCountedWhereverTheyAreComputed) {
+  const std::vector<int32_t> ids = Ids(200);
+  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", -1));
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", 3));
+  for (const int32_t batch : {1, 3, 8, 200}) {
+    Again(*whole.seat, ids, batch);
+    Again(*card.seat, ids, batch);
+    EXPECT_EQ(card.seat->counters().experts_picked, whole.seat->counters().experts_picked) << batch;
+    const auto same = [](const exec::BankPicks& a, const exec::BankPicks& b) {
+      return a.picks == b.picks;
+    };
+    EXPECT_TRUE(std::ranges::equal(card.seat->ReadResidency().banks,
+                                   whole.seat->ReadResidency().banks, same))
+        << batch;
+  }
+}
+
+TEST(CardSplit, ASlotBesideThreeOthersHasTheBitsOfItselfAlone) {
+  const std::vector<int32_t> ids = Ids(300);
+  constexpr int32_t kSlots = 4;
+  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", -1));
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", 3, kSlots));
+  const auto token = [&](int32_t slot, int32_t index) {
+    return ids[static_cast<size_t>((index * 5 + slot * 11) % 300)];
+  };
+  std::vector<Rows> together(kSlots);
+  for (int32_t index = 0; index < 40; ++index) {
+    std::vector<exec::PassRow> rows;
+    for (int32_t slot = 0; slot < kSlots; ++slot) {
+      rows.push_back({.slot = slot, .index = index, .token = token(slot, index), .logits = true});
+    }
+    card.seat->Run(rows);
+    for (int32_t slot = 0; slot < kSlots; ++slot) {
+      const std::span<const float> logits = card.seat->Logits(slot);
+      together[static_cast<size_t>(slot)].emplace_back(logits.begin(), logits.end());
+    }
+  }
+  for (int32_t slot = 0; slot < kSlots; ++slot) {
+    std::vector<int32_t> own;
+    for (int32_t index = 0; index < 40; ++index) own.push_back(token(slot, index));
+    EXPECT_EQ(FirstDifference(together[static_cast<size_t>(slot)], Again(*whole.seat, own, 1)), "")
+        << slot;
+  }
+}
+
+TEST(CardSplit, ExpertsMoveBetweenPassesAndTheBitsStay) {
+  const std::vector<int32_t> ids = Ids(150);
+  for (const std::string& file : kFiles) {
+    const LoadedSeat whole = LoadThroughPlugin(file, Options("CUDA0", -1));
+    const Rows expected = RunAll(*whole.seat, ids, 1);
+    const LoadedSeat card = LoadThroughPlugin(file, Options("CUDA0", 3));
+    exec::Seat& seat = *card.seat;
+    const std::vector<exec::BankPicks> banks = seat.ReadResidency().banks;
+    std::mt19937 random(7);
+    Rows got;
+    int32_t landed = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      landed += seat.LandMoves(i % 3 == 0);
+      const auto bank = static_cast<uint32_t>(random() % banks.size());
+      const std::span<const int32_t> map = seat.FramesOf(bank);
+      std::vector<int32_t> here;
+      std::vector<int32_t> away;
+      for (size_t e = 0; e < map.size(); ++e) {
+        (map[e] >= 0 ? here : away).push_back(static_cast<int32_t>(e));
+      }
+      const auto any = [&](const std::vector<int32_t>& of) { return of[random() % of.size()]; };
+      try {
+        if (!here.empty() && !away.empty()) {
+          seat.BeginMove({.bank = bank, .in = any(away), .out = any(here)});
+        }
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("on its way"), std::string::npos) << error.what();
+      }
+      const exec::PassRow row = {
+          .slot = 0, .index = static_cast<int32_t>(i), .token = ids[i], .logits = true};
+      seat.Run({&row, 1});
+      const std::span<const float> logits = seat.Logits(0);
+      got.emplace_back(logits.begin(), logits.end());
+    }
+    EXPECT_EQ(FirstDifference(got, expected), "") << file;
+    EXPECT_GT(landed, 50);
+    seat.LandMoves(true);
+    for (const exec::BankPicks& bank : seat.ReadResidency().banks) {
+      EXPECT_EQ(bank.frames, 3);
+      std::vector<int32_t> used = bank.frame_of;
+      std::erase(used, -1);
+      std::ranges::sort(used);
+      EXPECT_EQ(used, (std::vector<int32_t>{0, 1, 2}));
+    }
+    EXPECT_EQ(FirstDifference(Again(seat, ids, 8), expected), "") << file;
+  }
+}
+
+TEST(CardSplit, AMoveWhoseCopyFailsIsNamedAndPassesGoOn) {
+  const std::vector<int32_t> ids = Ids(60);
+  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", -1));
+  const Rows expected = RunAll(*whole.seat, ids, 1);
+  exec::SeatOptions options = Options("CUDA0", 2);
+  bool fails = true;
+  options.split_hooks.copy_fails = [&] { return fails; };
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
+  exec::Seat& seat = *card.seat;
+  seat.BeginMove({.bank = 0, .in = 5, .out = 0});
+  const Refusal refusal = RefusalOf([&] { seat.LandMoves(true); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kDevice);
+  EXPECT_NE(refusal.message.find("expert 5 of bank 0"), std::string::npos) << refusal.message;
+  EXPECT_EQ(FirstDifference(Again(seat, ids, 1), expected), "");
+  fails = false;
+  seat.BeginMove({.bank = 0, .in = 5});  // the frame is free
+  EXPECT_EQ(seat.LandMoves(true), 1);
+  EXPECT_EQ(seat.FramesOf(0)[5], 0);
+  EXPECT_EQ(FirstDifference(Again(seat, ids, 1), expected), "");
+  EXPECT_EQ(RefusalOf([&] { seat.BeginMove({.bank = 0, .in = 0, .out = 4}); }).kind,
+            ErrorKind::kInternal);
+}
+
+TEST(CardSplit, AWorkerThatStallsEndsThePassByNameAndTheNextOneRuns) {
+  const std::vector<int32_t> ids = Ids(40);
+  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", -1));
+  const Rows expected = RunAll(*whole.seat, ids, 1);
+  for (const bool caller : {false, true}) {
+    for (const int32_t batch : {1, 40}) {
+      SCOPED_TRACE(std::to_string(batch) + (caller ? " caller" : " worker"));
+      exec::SeatOptions options = Options("CUDA0", 2);
+      options.hand_off_deadline = 200ms;
+      std::atomic<bool> stalls{false};
+      const std::thread::id own = std::this_thread::get_id();
+      options.split_hooks.host_task = [&](uint32_t bank) {
+        if (bank != 1 || (std::this_thread::get_id() == own) != caller) return;
+        if (stalls.exchange(false)) std::this_thread::sleep_for(500ms);
+      };
+      const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
+      stalls = true;
+      bool refused = false;
+      for (int32_t round = 0; round < 50 && !refused; ++round) {  // until a worker gets a task
+        try {
+          Again(*card.seat, ids, batch);
+        } catch (const Error& error) {
+          refused = true;
+          EXPECT_EQ(error.kind(), ErrorKind::kDevice);
+          EXPECT_NE(std::string(error.what()).find("within 200 ms"), std::string::npos)
+              << error.what();
+          EXPECT_NE(std::string(error.what()).find("layer"), std::string::npos) << error.what();
+        }
+      }
+      EXPECT_TRUE(refused);
+      // A thread may still be at it: refused by name again, not computed wrongly.
+      for (int32_t round = 0; round < 20; ++round) {
+        try {
+          EXPECT_EQ(FirstDifference(Again(*card.seat, ids, 1), expected), "");
+          break;
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::kDevice) << error.what();
+          EXPECT_LT(round, 10);
+        }
+      }
+    }
+  }
+}
+
+TEST(CardSplit, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
+  class Nobody : public exec::StepObserver {
+   public:
+    void StepDone(const exec::StepTime& /*step*/) override { ++steps; }
+    int steps = 0;
+  };
+  const std::vector<int32_t> ids = Ids(64);
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", 3));
+  for (const int32_t batch : {1, 8, 64}) {
+    card.seat->SetObserver(nullptr);
+    const Rows replayed = Again(*card.seat, ids, batch);
+    Nobody nobody;
+    card.seat->SetObserver(&nobody);
+    EXPECT_EQ(FirstDifference(Again(*card.seat, ids, batch), replayed), "") << batch;
+    EXPECT_GT(nobody.steps, 0);
+    card.seat->SetObserver(nullptr);
+  }
+}
+
+TEST(CardSplit, MoreFramesThanExpertsAreRefused) {
+  const Refusal refusal =
+      RefusalOf([&] { LoadThroughPlugin(SeedlingPath(), Options("CUDA0", 1 << 20)); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kUsage);
+}
+
+}  // namespace
+}  // namespace bloomery::test
