@@ -139,7 +139,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
                  options.host_budget == 0 ? options.available() : std::nullopt) {
   limits_.logit_rows_max = LogitRows(limits_.rows_max);
   CardWeightLayout layout(model, of_frames_);
-  if (is_split_) CheckSplit(description_, options, layout);
+  if (options.card_frames >= 0) CheckSplit(description_, options, layout);
   LogDecoded(layout.decoded());
   const std::vector<CardLoweredGraph> lowered = LowerAll(source, options, layout);
   for (const CardLoweredGraph& each : lowered) {

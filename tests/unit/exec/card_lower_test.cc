@@ -6,6 +6,7 @@
 #include "runtime/exec/card_loading.h"
 #include "runtime/exec/cuda/card_load.h"
 #include "runtime/exec/cuda/card_lower.h"
+#include "runtime/exec/cuda/card_split.h"
 #include "tests/support/refusal.h"
 #include "tests/unit/exec/toy_seat.h"
 
@@ -58,7 +59,8 @@ struct Layer {
     g.Export("logits", g.Head(g.RmsNorm(g.SelectRows(x), output_norm, 1e-6), head));
   }
 
-  CardLoweredGraph Lower(int32_t rows, std::vector<std::string> wanted = {"logits"}) {
+  CardLoweredGraph Lower(int32_t rows, std::vector<std::string> wanted = {"logits"},
+                         bool split = false) {
     const graph::Graph graph = toy.MakeGraph(rows, [&](sdk::Graph& g) { Build(g); });
     const CardWeightLayout layout(toy.Model(), toy.description);
     return LowerForCard(graph, toy.description,
@@ -66,6 +68,7 @@ struct Layer {
                          .top_rows = 1,
                          .weights = &layout,
                          .slot_context = 64,
+                         .split = split,
                          .wanted = std::move(wanted)});
   }
 
@@ -101,6 +104,40 @@ TEST(CardLower, APromptRunsTheStepsOfItsOwnKernels) {
       ElementsAre("embed", "rms_norm", "linear", "attention", "attention", "linear", "rms_norm",
                   "router", "router", "routed_experts", "routed_experts", "routed_experts",
                   "routed_experts", "routed_experts", "select_rows", "rms_norm", "head"));
+}
+
+TEST(CardLower, ASplitBankIsHandedOverInsideAPassOfFewRowsAndBetweenThePromptsLaunches) {
+  const auto steps = [](const CardLoweredGraph& lowered) {
+    std::vector<std::string> text;
+    for (const auto& launch : lowered.launches) {
+      text.emplace_back(std::string(launch.op) + (launch.split.rings >= 0 ? " rings" : "") +
+                        (launch.split.needs >= 0 ? " needs" : ""));
+    }
+    return text;
+  };
+  // No launch more than over a whole bank: gate/up hands over, down waits on the card.
+  EXPECT_THAT(steps(Layer().Lower(8, {"logits"}, true)),
+              ElementsAre("embed", "linear", "attention", "linear", "router",
+                          "routed_experts rings", "routed_experts", "head"));
+  EXPECT_EQ(Layer().Lower(8, {"logits"}, true).state_bytes, 0U);
+  // A launch more that copies to the page; the sum of picks comes after the host.
+  EXPECT_THAT(steps(Layer().Lower(16, {"logits"}, true)),
+              ElementsAre("embed", "rms_norm", "linear", "attention", "attention", "linear",
+                          "rms_norm", "router", "router", "routed_experts", "routed_experts",
+                          "routed_experts", "routed_experts", "routed_experts",
+                          "routed_experts needs", "select_rows", "rms_norm", "head"));
+}
+
+TEST(CardWeightLayout, ABankOfFramesTakesTheBytesOfItsFrames) {
+  Layer layer;
+  const CardWeightLayout whole(layer.toy.Model(), layer.toy.description);
+  const uint32_t gate = layer.toy.description.banks[0].gate;
+  for (const int32_t frames : {0, 1, 3, 4}) {
+    const plugin::Description of = OfFrames(layer.toy.description, frames);
+    const CardWeightLayout some(layer.toy.Model(), of);
+    EXPECT_EQ(4 * some.place(gate).bytes, static_cast<uint64_t>(frames) * whole.place(gate).bytes);
+    EXPECT_EQ(some.place(gate).layout, CardLayout::kCardForm);
+  }
 }
 
 TEST(CardLower, WhatIsObservedIsMadeByALaunchOfItsOwn) {

@@ -65,6 +65,32 @@ TEST(Pool, StepsFollowEachOtherStrictly) {
   }
 }
 
+TEST(Pool, ALateStepComesBackInTimeAndThePoolTakesNoneBeforeItIsIdle) {
+  using namespace std::chrono_literals;
+  Pool pool(3, 64, false);
+  std::atomic<bool> go{false};
+  const std::thread::id own = std::this_thread::get_id();
+  const FakeStep stalls(64, [&](int32_t, ops::Worker*) -> bl_status {
+    // The caller leaves tasks to the others; one of them stalls.
+    if (std::this_thread::get_id() == own) {
+      std::this_thread::sleep_for(1ms);
+    } else {
+      while (!go.load()) std::this_thread::sleep_for(1ms);
+    }
+    return BL_OK;
+  });
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const StepFailure failure = pool.RunUntil(now() + 100ms, stalls);
+  EXPECT_TRUE(failure.late);
+  EXPECT_FALSE(pool.WaitUntilIdle(now() + 10ms));
+  const FakeStep fine(4, [](int32_t, ops::Worker*) { return BL_OK; });
+  EXPECT_NE(pool.Run(fine).status, BL_OK);
+  go = true;
+  EXPECT_TRUE(pool.WaitUntilIdle(now() + 10s));
+  EXPECT_EQ(pool.Run(fine).status, BL_OK);
+  EXPECT_FALSE(pool.RunUntil(now() + 10s, fine).late);
+}
+
 TEST(Pool, AFailureGivesTheStatusAndTheLowestRow) {
   Pool pool(3, 64, false);
   const FakeStep failing(32, [](int32_t task, ops::Worker* worker) -> bl_status {

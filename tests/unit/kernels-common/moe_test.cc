@@ -208,6 +208,64 @@ TEST(PickSum, EqualsTheReferenceAtEveryMagnitudeAndSplit) {
   }
 }
 
+// Picks of several places, each summed where it was computed: the sums of Q add up to the whole's.
+TEST(PickSum, PartsOfThePicksAddUpExactly) {
+  Random random(93);
+  for (const std::size_t dim : {5, 16, 21, 64}) {
+    PickCase picks(3, 8, dim, 300.0F, random);
+    std::vector<float> whole;
+    cpu::PickSum(DetectIsa(), picks.Args(whole), 0, 3, 0, dim);
+    std::vector<std::int32_t> here = picks.places;
+    std::vector<std::int32_t> there = picks.places;
+    for (std::size_t pair = 0; pair < here.size(); ++pair) {
+      (random.Below(2) == 0 ? here : there)[pair] = -1;
+    }
+    for (const Isa isa : AvailableIsas()) {
+      std::vector<std::int64_t> sums(3 * dim, 0);
+      std::vector<std::int64_t> expected(3 * dim, 0);
+      std::vector<float> out;
+      for (const auto& part : {here, there}) {
+        PickSumArgs args = picks.Args(out);
+        args.pair_places = part.data();
+        std::vector<std::int64_t> of_part(3 * dim, -7);
+        args.sums = of_part.data();
+        const std::size_t cut = random.Below(dim + 1);
+        EXPECT_EQ(cpu::PickSum(isa, args, 0, 3, 0, cut), kNoFailingRow);
+        EXPECT_EQ(cpu::PickSum(isa, args, 0, 3, cut, dim), kNoFailingRow);
+        EXPECT_TRUE(std::isnan(out[0]));  // not touched
+        std::vector<std::int64_t> of_reference(3 * dim, -7);
+        args.sums = of_reference.data();
+        for (std::size_t row = 0; row < 3; ++row) reference::PickSum(args, row);
+        EXPECT_EQ(of_part, of_reference) << IsaName(isa);
+        for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += of_part[i];
+      }
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        const float moe = static_cast<float>(sums[i]) * 0x1p-32F;
+        EXPECT_EQ(picks.residual[i] + moe, whole[i]) << IsaName(isa);
+      }
+    }
+  }
+}
+
+TEST(GroupPicks, PicksThatAreLeftOutHaveNoPlace) {
+  const std::vector<std::int32_t> ids = {2, -1, 0, 2, -1, -1};
+  std::vector<std::int32_t> offsets(4);
+  std::vector<std::int32_t> rows(6, -9);
+  std::vector<std::int32_t> places(6, -9);
+  std::vector<std::int32_t> active(3);
+  ExpertGroups groups{.offsets = offsets.data(),
+                      .place_rows = rows.data(),
+                      .pair_places = places.data(),
+                      .active = active.data()};
+  cpu::GroupPicks(ids.data(), 3, 2, 3, &groups);
+  EXPECT_EQ(offsets, (std::vector<std::int32_t>{0, 1, 1, 3}));
+  EXPECT_EQ(places, (std::vector<std::int32_t>{1, -1, 0, 2, -1, -1}));
+  EXPECT_EQ(groups.active_count, 2);
+  EXPECT_EQ(rows[0], 1);
+  EXPECT_EQ(rows[1], 0);
+  EXPECT_EQ(rows[2], 1);
+}
+
 TEST(PickSum, OrderOfPicksDoesNotMatter) {
   Random random(92);
   PickCase picks(1, 8, 64, 100.0F, random);
