@@ -8,9 +8,11 @@
 #include <rapidjson/writer.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <system_error>
 #include <vector>
 
 #include "runtime/base/utf8.h"
@@ -26,9 +28,46 @@ void ThrowJsonMisuse(const char* condition) {
 
 namespace {
 
+// Numbers come as their text: what the library makes of a zero with an exponent is undefined.
 constexpr unsigned kParseFlags = rapidjson::kParseIterativeFlag |
-                                 rapidjson::kParseFullPrecisionFlag |
+                                 rapidjson::kParseNumbersAsStringsFlag |
                                  rapidjson::kParseValidateEncodingFlag;
+
+// The power of ten above the first digit of a number's text that is not 0, about: what tells a
+// number that is too large from one that is too small.
+int64_t MagnitudeOf(std::string_view text) {
+  const size_t mark = std::min(text.find_first_of("eE"), text.size());
+  std::string_view digits = text.substr(0, mark);
+  if (digits.starts_with('-')) digits.remove_prefix(1);
+  const auto point = static_cast<int64_t>(std::min(digits.find('.'), digits.size()));
+  const auto first = static_cast<int64_t>(std::min(digits.find_first_not_of("0."), digits.size()));
+  std::string_view exponent = text.substr(std::min(mark + 1, text.size()));
+  const bool negative = exponent.starts_with('-');
+  if (negative || exponent.starts_with('+')) exponent.remove_prefix(1);
+  int64_t power = 0;
+  for (const char digit : exponent)
+    power = std::min<int64_t>(power * 10 + (digit - '0'), INT32_MAX);
+  return point - first + (negative ? -power : power);
+}
+
+// Passes a number's text on as what it is. False: no double is as large.
+bool PassNumber(std::string_view text, rapidjson::Document& document) {
+  const char* const end = text.data() + text.size();
+  const auto whole = [&](auto& value) {
+    const auto [last, error] = std::from_chars(text.data(), end, value);
+    return error == std::errc() && last == end;
+  };
+  if (text.find_first_of(".eE") == std::string_view::npos) {
+    int64_t integer = 0;
+    if (whole(integer)) return document.Int64(integer);
+    uint64_t large = 0;
+    if (whole(large)) return document.Uint64(large);
+  }
+  double real = 0.0;
+  if (whole(real)) return document.Double(real);
+  if (MagnitudeOf(text) > 0) return false;
+  return document.Double(text.starts_with('-') ? -0.0 : 0.0);
+}
 
 // Passes parse events on to the document until arrays and objects nest too deep, there are too many
 // values, or a text is none: the reader lets half of a surrogate pair pass when it is the low one.
@@ -43,17 +82,21 @@ class Guard {
   bool too_deep() const { return too_deep_; }
   bool too_many() const { return too_many_; }
   bool bad_text() const { return bad_text_; }
+  bool too_large() const { return too_large_; }
 
   bool Null() { return Count() && document_.Null(); }
   bool Bool(bool value) { return Count() && document_.Bool(value); }
-  bool Int(int value) { return Count() && document_.Int(value); }
-  bool Uint(unsigned value) { return Count() && document_.Uint(value); }
-  bool Int64(int64_t value) { return Count() && document_.Int64(value); }
-  bool Uint64(uint64_t value) { return Count() && document_.Uint64(value); }
-  bool Double(double value) { return Count() && document_.Double(value); }
-  bool RawNumber(const Ch* text, Size length, bool copy) {
-    return Count() && document_.RawNumber(text, length, copy);
+  bool RawNumber(const Ch* text, Size length, bool) {
+    if (!Count()) return false;
+    too_large_ = !PassNumber({text, length}, document_);
+    return !too_large_;
   }
+  // Not called: numbers come as text.
+  bool Int(int) { return false; }
+  bool Uint(unsigned) { return false; }
+  bool Int64(int64_t) { return false; }
+  bool Uint64(uint64_t) { return false; }
+  bool Double(double) { return false; }
   bool String(const Ch* text, Size length, bool copy) {
     return Count() && IsText(text, length) && document_.String(text, length, copy);
   }
@@ -93,6 +136,7 @@ class Guard {
   bool too_deep_ = false;
   bool too_many_ = false;
   bool bad_text_ = false;
+  bool too_large_ = false;
 };
 
 // Gives the first member of each name the value of the last one and drops the others. Sorting finds
@@ -220,6 +264,7 @@ rapidjson::Document ParseJson(std::string_view text, std::string_view what,
   bool too_deep = false;
   bool too_many = false;
   bool bad_text = false;
+  bool too_large = false;
   rapidjson::Document document;
   const auto parse = [&](rapidjson::Document& handler) {
     Guard guard(handler, options);
@@ -227,6 +272,7 @@ rapidjson::Document ParseJson(std::string_view text, std::string_view what,
     too_deep = guard.too_deep();
     too_many = guard.too_many();
     bad_text = guard.bad_text();
+    too_large = guard.too_large();
     return !result.IsError();
   };
   document.Populate(parse);
@@ -237,6 +283,7 @@ rapidjson::Document ParseJson(std::string_view text, std::string_view what,
   if (too_many) {
     refuse(result.Offset(), "more than " + std::to_string(options.nodes_max) + " values and names");
   }
+  if (too_large) refuse(result.Offset(), "a number that no double can hold");
   if (bad_text) refuse(result.Offset(), "half of a surrogate pair in a string");
   if (result.IsError()) refuse(result.Offset(), rapidjson::GetParseError_En(result.Code()));
   // To the parser a zero byte is the end of the text.

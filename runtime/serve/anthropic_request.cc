@@ -229,36 +229,21 @@ void Translator::Messages() {
 }
 
 void Translator::Tools() {
-  Value tools = TakeMember(body_, "tools");
-  if (tools.IsNull()) return;
-  if (!tools.IsArray()) RefuseField("tools", "must be an array");
-  Value translated(rapidjson::kArrayType);
-  for (rapidjson::SizeType i = 0; i < tools.Size(); ++i) {
-    const std::string place = PlaceOf("tools", i);
-    if (!tools[i].IsObject()) RefuseField(place, "expected an object");
-    const std::string_view type = StringMember(tools[i], "type", place, false);
+  WrapTools(body_, "input_schema", [&](Value& tool, const std::string& place) {
+    const std::string_view type = StringMember(tool, "type", place, false);
     if (!type.empty() && type != "custom" && type != "function") {
       RefuseField(place + ".type", "'" + Printable(type) +
                                        "': tools that run elsewhere are not offered; give a name "
                                        "and an input_schema");
     }
-    StringMember(tools[i], "name", place, true);
-    StringMember(tools[i], "description", place, false);
-    Value function(rapidjson::kObjectType);
-    SetMember(function, "name", TakeMember(tools[i], "name"), memory_);
-    if (FindMember(tools[i], "description") != nullptr) {
-      SetMember(function, "description", TakeMember(tools[i], "description"), memory_);
+    const Value* schema = FindNonNull(tool, "input_schema");
+    if (schema == nullptr) {
+      SetMember(tool, "input_schema", Value(rapidjson::kObjectType), memory_);
+    } else if (!schema->IsObject()) {
+      RefuseField(place + ".input_schema", "expected an object");
     }
-    Value schema = TakeMember(tools[i], "input_schema");
-    if (schema.IsNull()) schema.SetObject();
-    if (!schema.IsObject()) RefuseField(place + ".input_schema", "expected an object");
-    SetMember(function, "parameters", std::move(schema), memory_);
-    Value tool(rapidjson::kObjectType);
-    tool.AddMember("type", "function", memory_);
-    tool.AddMember("function", function, memory_);
-    translated.PushBack(tool, memory_);
-  }
-  SetMember(body_, "tools", std::move(translated), memory_);
+    return true;
+  });
 }
 
 void Translator::ToolChoice() {

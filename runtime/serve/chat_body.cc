@@ -108,6 +108,34 @@ Value NamedTool(std::string_view name, JsonAllocator& allocator) {
   return tool;
 }
 
+void WrapTools(rapidjson::Document& body, std::string_view schema,
+               const std::function<bool(Value& tool, const std::string& place)>& takes) {
+  JsonAllocator& allocator = body.GetAllocator();
+  Value tools = TakeMember(body, "tools");
+  if (tools.IsNull()) return;
+  if (!tools.IsArray()) RefuseField("tools", "must be an array");
+  Value wrapped(rapidjson::kArrayType);
+  for (rapidjson::SizeType i = 0; i < tools.Size(); ++i) {
+    const std::string place = PlaceOf("tools", i);
+    if (!tools[i].IsObject()) RefuseField(place, "expected an object");
+    if (!takes(tools[i], place)) continue;
+    StringMember(tools[i], "name", place, true);
+    StringMember(tools[i], "description", place, false);
+    Value function(rapidjson::kObjectType);
+    for (const std::string_view name :
+         {std::string_view("name"), std::string_view("description"), schema}) {
+      if (FindMember(tools[i], name) == nullptr) continue;
+      const std::string_view as = name == schema ? "parameters" : name;
+      SetMember(function, as, TakeMember(tools[i], name), allocator);
+    }
+    Value tool(rapidjson::kObjectType);
+    tool.AddMember("type", "function", allocator);
+    tool.AddMember("function", function, allocator);
+    wrapped.PushBack(tool, allocator);
+  }
+  SetMember(body, "tools", std::move(wrapped), allocator);
+}
+
 void AddToolCall(Value& message, Value call, JsonAllocator& allocator) {
   if (FindMember(message, "tool_calls") == nullptr) {
     SetMember(message, "tool_calls", Value(rapidjson::kArrayType), allocator);

@@ -3,6 +3,7 @@
 // out, writing messages and tools in the OpenAI chat form, which is the one form of a chat here.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -45,6 +46,10 @@ rapidjson::Value ToolCall(std::string_view id, std::string_view name, std::strin
                           JsonAllocator& allocator);
 // {"type":"function","function":{"name":…}}, as tool_choice.
 rapidjson::Value NamedTool(std::string_view name, JsonAllocator& allocator);
+// Wraps each function in the body's `tools` as the chat form has them; its parameters are called
+// `schema` here. `takes` says of a tool whether it is a function, or refuses it.
+void WrapTools(rapidjson::Document& body, std::string_view schema,
+               const std::function<bool(rapidjson::Value& tool, const std::string& place)>& takes);
 // Appends to a message's list of calls, made when it is not there.
 void AddToolCall(rapidjson::Value& message, rapidjson::Value call, JsonAllocator& allocator);
 

@@ -1,15 +1,20 @@
 #include "runtime/serve/chat_run.h"
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/limits.h"
 #include "runtime/base/log.h"
 #include "runtime/serve/chat_prompt.h"
 #include "runtime/serve/generation_job.h"
 
 namespace bloomery::serve {
 namespace {
+
+// llama-server's number of alternatives where only `logprobs` is given.
+constexpr int64_t kTopLogprobsDefault = 20;
 
 // Found before what one of the fields alone may be refused for.
 void RefuseConflicts(const Fields& body) {
@@ -59,12 +64,29 @@ ChatRun ReadSingleChat(const RouteContext& context, rapidjson::Document& body,
   for (std::string_view name : {"n", "n_cmpl"}) {
     if (fields.Integer(name).value_or(1) > 1) RefuseField(name, "one answer a request here");
   }
-  for (std::string_view name : {"logprobs", "top_logprobs", "n_probs", "post_sampling_probs"}) {
-    const rapidjson::Value* value = fields.Find(name);
-    if (value == nullptr || value->IsFalse() || IntegerOf(*value) == 0) continue;
-    RefuseField(name, "probabilities are given by /v1/chat/completions");
-  }
   return run;
+}
+
+ProbabilityOptions ReadLogprobs(const Fields& body, text::SamplingParams& sampling) {
+  ProbabilityOptions options;
+  options.wanted = body.Bool("logprobs").value_or(false) || sampling.n_probs > 0;
+  options.post_sampling = sampling.post_sampling_probs;
+  const auto top = body.Integer("top_logprobs", 0, limits::kAlternativesMax);
+  if (top && !options.wanted) RefuseField("top_logprobs", "needs logprobs to be true");
+  if (options.wanted && (sampling.n_probs == 0 || top)) {
+    const int64_t wanted = top.value_or(kTopLogprobsDefault);
+    options.alternatives = wanted > 0;
+    sampling.n_probs = std::max<int64_t>(1, wanted);
+  }
+  return options;
+}
+
+void RefuseLogprobs(const Fields& body) {
+  for (std::string_view name : {"logprobs", "top_logprobs", "n_probs", "post_sampling_probs"}) {
+    const rapidjson::Value* value = body.Find(name);
+    if (value == nullptr || value->IsFalse() || IntegerOf(*value) == 0) continue;
+    RefuseField(name, "probabilities are given by /v1/chat/completions and /v1/responses");
+  }
 }
 
 size_t CountChat(const RouteContext& context, rapidjson::Document& body) {

@@ -26,10 +26,15 @@ struct ChatRun {
 ChatRun ReadChat(const RouteContext& context, rapidjson::Document& body,
                  std::string_view id_prefix);
 
-// The same for a dialect whose answers are one turn without alternatives of tokens: a body that
-// asks for several, or for probabilities, is refused by name.
+// The same for a dialect whose answers are one turn: a body that asks for several is refused by
+// name.
 ChatRun ReadSingleChat(const RouteContext& context, rapidjson::Document& body,
                        std::string_view id_prefix);
+
+// `logprobs` and `top_logprobs` of a chat body become n_probs.
+ProbabilityOptions ReadLogprobs(const Fields& body, text::SamplingParams& sampling);
+// For a dialect that has no place for probabilities: a body that asks for them is refused by name.
+void RefuseLogprobs(const Fields& body);
 
 // The number of tokens of a chat body's prompt.
 size_t CountChat(const RouteContext& context, rapidjson::Document& body);

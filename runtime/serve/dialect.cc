@@ -62,6 +62,15 @@ Json ProbabilityJson(const engine::TokenProbabilities& entry, bool post_sampling
   return Json::Written(json.Text());
 }
 
+std::vector<Json> ProbabilitiesJson(const engine::Text& text, const ProbabilityOptions& options) {
+  std::vector<Json> entries;
+  for (engine::TokenProbabilities entry : text.probabilities) {
+    if (!options.alternatives) entry.top.clear();
+    entries.push_back(ProbabilityJson(entry, options.post_sampling));
+  }
+  return entries;
+}
+
 std::string_view FinishReason(engine::StopType type) {
   return type == engine::StopType::kLimit ? "length" : "stop";
 }

@@ -63,6 +63,16 @@ Json ProgressJson(const engine::Progress& progress);
 Json UsageJson(int64_t prompt_tokens, int64_t completion_tokens, int64_t cached_tokens);
 // One entry of completion_probabilities or logprobs.content, as written text.
 Json ProbabilityJson(const engine::TokenProbabilities& entry, bool post_sampling);
+
+// Which probabilities an answer shows.
+struct ProbabilityOptions {
+  bool wanted = false;
+  bool alternatives = true;  // false: of the drawn token alone
+  bool post_sampling = false;
+};
+// The entries of one step, one a token.
+std::vector<Json> ProbabilitiesJson(const engine::Text& text, const ProbabilityOptions& options);
+
 // "stop" or "length".
 std::string_view FinishReason(engine::StopType type);
 // How an answer that ended so is read to its end.

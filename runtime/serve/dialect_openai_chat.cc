@@ -109,11 +109,7 @@ void OpenAiChatDialect::Take(size_t index, std::vector<chat::OutputDelta> deltas
 
 void OpenAiChatDialect::OnText(size_t index, const engine::Text& text, StreamEvents& out) {
   Result& result = results_[index];
-  std::vector<Json> entries;
-  for (engine::TokenProbabilities entry : text.probabilities) {
-    if (!options_.alternatives) entry.top.clear();
-    entries.push_back(ProbabilityJson(entry, options_.post_sampling));
-  }
+  std::vector<Json> entries = ProbabilitiesJson(text, options_.probabilities);
   if (!answer().stream) Collect(text.text, entries);
   KeepNative(index, text);
   std::move(entries.begin(), entries.end(), std::back_inserter(result.probabilities));
@@ -166,7 +162,7 @@ Json OpenAiChatDialect::Body() {
     Json choice = Json::Object({{"index", i},
                                 {"finish_reason", FinishReasonOf(result.stop_type, result.output)},
                                 {"message", Message(result)}});
-    if (options_.logprobs) {
+    if (options_.probabilities.wanted) {
       choice.Set("logprobs",
                  Json::Object({{"content", Json::Array(std::move(result.probabilities))}}));
     }

@@ -11,9 +11,7 @@ class OpenAiChatDialect final : public OpenAiDialect {
  public:
   struct Options {
     size_t choices = 1;
-    bool post_sampling = false;
-    bool logprobs = false;
-    bool alternatives = true;  // false: top_logprobs 0, the drawn token alone
+    ProbabilityOptions probabilities;
     chat::OutputFormat format;
   };
   OpenAiChatDialect(AnswerNames names, const AnswerOptions& answer, Options options);

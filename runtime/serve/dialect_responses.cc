@@ -1,5 +1,6 @@
 #include "runtime/serve/dialect_responses.h"
 
+#include <algorithm>
 #include <ctime>
 #include <iterator>
 #include <utility>
@@ -14,23 +15,23 @@ const char* PrefixOf(Kind kind) {
   return kind == Kind::kContent ? "msg_" : "fc_";
 }
 
-Json PartJson(Kind kind, std::string text) {
+Json PartJson(Kind kind, std::string text, std::vector<Json> probabilities = {}) {
   if (kind == Kind::kReasoning) {
     return Json::Object({{"type", "reasoning_text"}, {"text", std::move(text)}});
   }
   return Json::Object({{"type", "output_text"},
                        {"text", std::move(text)},
                        {"annotations", Json::Array()},
-                       {"logprobs", Json::Array()}});
+                       {"logprobs", Json::Array(std::move(probabilities))}});
 }
 
 }  // namespace
 
-ResponsesDialect::ResponsesDialect(AnswerNames names, AnswerOptions answer,
-                                   const chat::OutputFormat& format)
+ResponsesDialect::ResponsesDialect(AnswerNames names, AnswerOptions answer, Options options)
     : names_(std::move(names)),
       answer_(std::move(answer)),
-      output_(format, [] { return RandomId(""); }) {}
+      options_(std::move(options)),
+      output_(options_.format, [] { return RandomId(""); }) {}
 
 void ResponsesDialect::Send(const char* type, std::vector<Json::Member> members,
                             StreamEvents& out) {
@@ -57,7 +58,7 @@ Json ResponsesDialect::ItemJson(const Item& item, const char* status) const {
                          {"arguments", item.text}});
   }
   Json content = Json::Array();
-  if (!item.text.empty()) content.Append(PartJson(item.kind, item.text));
+  if (!item.text.empty()) content.Append(PartJson(item.kind, item.text, item.probabilities));
   if (item.kind == Kind::kReasoning) {
     return Json::Object({{"id", item.id},
                          {"type", "reasoning"},
@@ -76,6 +77,22 @@ const char* ResponsesDialect::FinalStatus() const {
   return finish_.stop_type == engine::StopType::kLimit ? "incomplete" : "completed";
 }
 
+// The reasoning's tokens are those of its text: what marked it is not counted.
+Json ResponsesDialect::UsageOfAll() const {
+  int64_t reasoning = 0;
+  for (const Item& item : items_) {
+    if (item.kind != Kind::kReasoning) continue;
+    reasoning += static_cast<int64_t>(options_.tokenizer->Tokenise(item.text).size());
+  }
+  reasoning = std::min<int64_t>(reasoning, finish_.tokens_predicted);
+  return Json::Object(
+      {{"input_tokens", finish_.tokens_evaluated},
+       {"input_tokens_details", Json::Object({{"cached_tokens", finish_.timings.cache_n}})},
+       {"output_tokens", finish_.tokens_predicted},
+       {"output_tokens_details", Json::Object({{"reasoning_tokens", reasoning}})},
+       {"total_tokens", finish_.tokens_evaluated + finish_.tokens_predicted}});
+}
+
 // Before its end a response has neither output nor usage.
 Json ResponsesDialect::ResponseJson(const char* status) const {
   const bool ended = completed_ != 0;
@@ -89,14 +106,6 @@ Json ResponsesDialect::ResponseJson(const char* status) const {
   if (ended && finish_.stop_type == engine::StopType::kLimit) {
     details = Json::Object({{"reason", "max_output_tokens"}});
   }
-  Json usage;
-  if (ended) {
-    usage = Json::Object(
-        {{"input_tokens", finish_.tokens_evaluated},
-         {"input_tokens_details", Json::Object({{"cached_tokens", finish_.timings.cache_n}})},
-         {"output_tokens", finish_.tokens_predicted},
-         {"total_tokens", finish_.tokens_evaluated + finish_.tokens_predicted}});
-  }
   return Json::Object({{"id", names_.id},
                        {"object", "response"},
                        {"created_at", names_.created},
@@ -106,7 +115,7 @@ Json ResponsesDialect::ResponseJson(const char* status) const {
                        {"incomplete_details", std::move(details)},
                        {"model", names_.model},
                        {"output", std::move(output)},
-                       {"usage", std::move(usage)}});
+                       {"usage", ended ? UsageOfAll() : Json()}});
 }
 
 void ResponsesDialect::OnBegin(StreamEvents& out) {
@@ -134,9 +143,29 @@ void ResponsesDialect::Open(Item item, StreamEvents& out) {
              {{"content_index", 0}, {"part", PartJson(added.kind, "")}}, out);
 }
 
+// Of the tokens that the last bytes of the answer come from; what waited before them was markup.
+std::vector<Json> ResponsesDialect::ProbabilitiesOf(size_t text_bytes) {
+  size_t first = probabilities_.size();
+  for (size_t bytes = 0; first > 0 && (bytes < text_bytes || probabilities_[first - 1].bytes == 0);
+       --first) {
+    bytes += probabilities_[first - 1].bytes;
+  }
+  std::vector<Json> entries;
+  for (; first < probabilities_.size(); ++first) {
+    entries.push_back(std::move(probabilities_[first].entry));
+  }
+  probabilities_.clear();
+  return entries;
+}
+
 void ResponsesDialect::Append(const std::string& text, StreamEvents& out) {
   Item& item = items_.back();
   item.text += text;
+  std::vector<Json> probabilities;
+  if (item.kind == Kind::kContent) {
+    probabilities = ProbabilitiesOf(text.size());
+    item.probabilities.insert(item.probabilities.end(), probabilities.begin(), probabilities.end());
+  }
   if (!answer_.stream) return;
   if (item.kind == Kind::kCallBegin) {
     SendOfItem("response.function_call_arguments.delta", {{"delta", text}}, out);
@@ -144,7 +173,10 @@ void ResponsesDialect::Append(const std::string& text, StreamEvents& out) {
     SendOfItem("response.reasoning_text.delta", {{"content_index", 0}, {"delta", text}}, out);
   } else {
     SendOfItem("response.output_text.delta",
-               {{"content_index", 0}, {"delta", text}, {"logprobs", Json::Array()}}, out);
+               {{"content_index", 0},
+                {"delta", text},
+                {"logprobs", Json::Array(std::move(probabilities))}},
+               out);
   }
 }
 
@@ -152,11 +184,14 @@ void ResponsesDialect::CloseText(const Item& item, StreamEvents& out) {
   if (item.kind == Kind::kReasoning) {
     SendOfItem("response.reasoning_text.done", {{"content_index", 0}, {"text", item.text}}, out);
   } else {
-    SendOfItem("response.output_text.done",
-               {{"content_index", 0}, {"text", item.text}, {"logprobs", Json::Array()}}, out);
+    SendOfItem(
+        "response.output_text.done",
+        {{"content_index", 0}, {"text", item.text}, {"logprobs", Json::Array(item.probabilities)}},
+        out);
   }
   SendOfItem("response.content_part.done",
-             {{"content_index", 0}, {"part", PartJson(item.kind, item.text)}}, out);
+             {{"content_index", 0}, {"part", PartJson(item.kind, item.text, item.probabilities)}},
+             out);
 }
 
 // A call that was cut off is not done: its item stays as it was added.
@@ -198,16 +233,32 @@ void ResponsesDialect::Take(const chat::OutputDelta& delta, StreamEvents& out) {
   }
 }
 
+// Probabilities are those of the message's tokens: where what waited for them became something
+// else they are dropped.
+void ResponsesDialect::TakeAll(const std::vector<chat::OutputDelta>& deltas, StreamEvents& out) {
+  const bool content = std::any_of(deltas.begin(), deltas.end(),
+                                   [](const auto& delta) { return delta.kind == Kind::kContent; });
+  if (!content && !deltas.empty()) probabilities_.clear();
+  for (const chat::OutputDelta& delta : deltas) Take(delta, out);
+}
+
 // A stream is collected as well: its last event holds the whole response.
 void ResponsesDialect::OnText(size_t, const engine::Text& text, StreamEvents& out) {
-  Collect(text.text, {});
-  for (const chat::OutputDelta& delta : output_.Push(text.text)) Take(delta, out);
+  if (!options_.probabilities.wanted) {
+    Collect(text.text, {});
+    return TakeAll(output_.Push(text.text), out);
+  }
+  std::vector<Json> entries = ProbabilitiesJson(text, options_.probabilities);
+  Collect(text.text, entries);
+  // Token by token, so that each goes where its own text goes.
+  for (size_t i = 0; i < entries.size(); ++i) {
+    probabilities_.push_back({std::move(entries[i]), text.probabilities[i].text.size()});
+    TakeAll(output_.Push(text.probabilities[i].text), out);
+  }
 }
 
 void ResponsesDialect::OnFinish(size_t, const engine::Finish& finish, StreamEvents& out) {
-  for (const chat::OutputDelta& delta : output_.Finish(EndingOf(finish.stop_type))) {
-    Take(delta, out);
-  }
+  TakeAll(output_.Finish(EndingOf(finish.stop_type)), out);
   finish_ = finish;
   Close(FinalStatus(), out);
   completed_ = static_cast<int64_t>(std::time(nullptr));

@@ -185,30 +185,12 @@ void Translator::Input() {
 }
 
 void Translator::Tools() {
-  Value tools = TakeMember(body_, "tools");
-  if (tools.IsNull()) return;
-  if (!tools.IsArray()) RefuseField("tools", "must be an array");
-  Value translated(rapidjson::kArrayType);
-  for (rapidjson::SizeType i = 0; i < tools.Size(); ++i) {
-    const std::string place = PlaceOf("tools", i);
-    if (!tools[i].IsObject()) RefuseField(place, "expected an object");
-    const std::string_view type = StringMember(tools[i], "type", place, true);
-    if (type != "function") {
-      LOG(WARNING) << place << ": a tool of type '" << Printable(type) << "' is left out";
-      continue;
-    }
-    StringMember(tools[i], "name", place, true);
-    Value function(rapidjson::kObjectType);
-    for (std::string_view name : {"name", "description", "parameters"}) {
-      if (FindMember(tools[i], name) == nullptr) continue;
-      SetMember(function, name, TakeMember(tools[i], name), memory_);
-    }
-    Value tool(rapidjson::kObjectType);
-    tool.AddMember("type", "function", memory_);
-    tool.AddMember("function", function, memory_);
-    translated.PushBack(tool, memory_);
-  }
-  SetMember(body_, "tools", std::move(translated), memory_);
+  WrapTools(body_, "parameters", [](const Value& tool, const std::string& place) {
+    const std::string_view type = StringMember(tool, "type", place, true);
+    if (type == "function") return true;
+    LOG(WARNING) << place << ": a tool of type '" << Printable(type) << "' is left out";
+    return false;
+  });
 }
 
 void Translator::ToolChoice() {
@@ -256,12 +238,13 @@ void Translator::Settings() {
     const std::string_view effort = StringMember(reasoning, "effort", "reasoning", false);
     if (!effort.empty()) SetMember(body_, "reasoning_effort", TextValue(effort, memory_), memory_);
   }
-  if (Value* include = FindMember(body_, "include"); include != nullptr && include->IsArray()) {
-    for (const Value& name : include->GetArray()) {
-      if (name.IsString() && StringOf(name) == "message.output_text.logprobs") {
-        RefuseField("include", "logprobs are given by /v1/chat/completions");
-      }
-    }
+  const Fields fields(body_, "request body");
+  for (const std::string& name : fields.Strings("include").value_or(std::vector<std::string>())) {
+    if (name == "message.output_text.logprobs") SetMember(body_, "logprobs", Value(true), memory_);
+  }
+  // Alternatives only where they are asked for, unlike in chats.
+  if (fields.Bool("logprobs").value_or(false) && FindMember(body_, "top_logprobs") == nullptr) {
+    SetMember(body_, "top_logprobs", Value(0), memory_);
   }
   TakeMember(body_, "include");
   TakeMember(body_, "metadata");

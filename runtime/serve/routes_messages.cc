@@ -11,6 +11,7 @@ void HandleMessages(const RouteContext& context) {
   rapidjson::Document body = ParseJson(context.exchange->request().body, "request body");
   TranslateMessages(body, MessagesPurpose::kAnswer);
   const Fields fields(body, "request body");
+  RefuseLogprobs(fields);
   const rapidjson::Value* stop = fields.Find("stop");
   std::vector<std::string> stop_sequences;
   if (stop != nullptr && stop->IsArray()) stop_sequences = *fields.Strings("stop");

@@ -9,8 +9,13 @@ namespace bloomery::serve {
 void HandleResponses(const RouteContext& context) {
   rapidjson::Document body = ParseJson(context.exchange->request().body, "request body");
   TranslateResponses(body);
-  StartChat(context, ReadSingleChat(context, body, "resp_"), [](const ChatRun& run) {
-    return std::make_unique<ResponsesDialect>(run.names, run.generation.answer, run.format);
+  ChatRun read = ReadSingleChat(context, body, "resp_");
+  const ProbabilityOptions probabilities =
+      ReadLogprobs(Fields(body, "request body"), read.generation.request.sampling);
+  StartChat(context, std::move(read), [&](const ChatRun& run) {
+    return std::make_unique<ResponsesDialect>(
+        run.names, run.generation.answer,
+        ResponsesDialect::Options{run.format, probabilities, context.seat.tokenizer});
   });
 }
 

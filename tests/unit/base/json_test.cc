@@ -76,6 +76,32 @@ TEST(Json, DoublesAreCorrectlyRounded) {
   EXPECT_EQ(value("123456789012345678901234567890"), 123456789012345678901234567890.0);
 }
 
+// The library's own reader counts the leading zeros of 0, which has no end.
+TEST(Json, ZeroWithAnExponentIsZero) {
+  for (const char* text :
+       {"0E99", "0e23", "-0E99", "0.0e200", "0.000e-99", "-0", "-0.0", "0e-400"}) {
+    EXPECT_EQ(ParseJson(text, "number").GetDouble(), 0.0) << text;
+  }
+}
+
+TEST(Json, NumbersBeyondDoublesAreRefusedAndThoseBelowAreZero) {
+  for (const std::string& text :
+       {std::string("1e309"), std::string("-1e400"), "1" + std::string(400, '0'),
+        "1" + std::string(400, '0') + "e-50", std::string("1.8e308")}) {
+    EXPECT_THROW(ParseJson(text, "number"), Error) << text;
+  }
+  for (const std::string& text :
+       {std::string("1e-400"), std::string("-1e-99999999999999999999"),
+        "0." + std::string(400, '0') + "1", "0." + std::string(400, '0') + "1e50"}) {
+    EXPECT_EQ(ParseJson(text, "number").GetDouble(), 0.0) << text;
+  }
+  EXPECT_EQ(ParseJson("5e-324", "number").GetDouble(), 5e-324);
+  EXPECT_EQ(ParseJson("1.7976931348623157e308", "number").GetDouble(), 1.7976931348623157e308);
+  EXPECT_EQ(ParseJson("18446744073709551616", "number").GetDouble(), 18446744073709551616.0);
+  EXPECT_EQ(ParseJson("-9223372036854775809", "number").GetDouble(), -9223372036854775808.0);
+  EXPECT_EQ(ParseJson("18446744073709551615", "number").GetUint64(), UINT64_MAX);
+}
+
 TEST(Json, DepthAtTheLimitIsReadAndOnePastItRefused) {
   EXPECT_NO_THROW(ParseJson(Nested(limits::kJsonDepthMax), "test"));
   const Refusal refusal =

@@ -39,7 +39,7 @@ TEST(Dialects, CountTextAndProbabilitiesThatTheyCollectAndNothingOfAStream) {
     NativeDialect native({}, answer, {PromptOf()}, false);
     OpenAiCompletionDialect completion({}, answer, 1, 1, false);
     OpenAiChatDialect::Options options;
-    options.logprobs = true;
+    options.probabilities.wanted = true;
     OpenAiChatDialect chat({}, answer, options);
     for (Dialect* dialect : {static_cast<Dialect*>(&native), static_cast<Dialect*>(&completion),
                              static_cast<Dialect*>(&chat)}) {

@@ -106,7 +106,7 @@ TEST(ResponsesRequest, WhatIsKeptElsewhereIsRefusedByName) {
   Refuses(R"({"input":[{"role":"user","content":[{"type":"input_file"}]}]})", "files");
   Refuses(R"({"input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]})",
           "file_id");
-  Refuses(R"({"input":"x","include":["message.output_text.logprobs"]})", "'include'");
+  Refuses(R"({"input":"x","include":"message.output_text.logprobs"})", "'include'");
 }
 
 TEST(ResponsesRequest, WhatHasAWrongFormIsRefusedByItsPlace) {

@@ -168,6 +168,46 @@ TEST_F(ResponsesTest, LengthIsAnIncompleteResponse) {
             TextOf(whole["output"][0]["content"][0], "text"));
 }
 
+// The probabilities are those of the message's own tokens, whatever came before them.
+TEST_F(ResponsesTest, LogprobsAreThoseOfTheMessageAndTheSameInAStream) {
+  Say("<think>\nwhy\n</think>\n\nThe capital of Japan");
+  Start();
+  const std::string fields = R"("include":["message.output_text.logprobs"])";
+  const auto answer = PostJson("/v1/responses", Body(fields + R"(,"top_logprobs":2)"));
+  ASSERT_EQ(answer["output"].Size(), 2U);
+  const auto& part = answer["output"][1]["content"][0];
+  ASSERT_EQ(TextOf(part, "text"), "The capital of Japan");
+  std::string text;
+  for (const auto& entry : part["logprobs"].GetArray()) {
+    EXPECT_LE(entry["logprob"].GetDouble(), 0.0);
+    EXPECT_EQ(entry["top_logprobs"].Size(), 2U);
+    text += TextOf(entry, "token");
+  }
+  EXPECT_EQ(text, "The capital of Japan");
+  EXPECT_EQ(answer["usage"]["output_tokens_details"]["reasoning_tokens"].GetInt(),
+            static_cast<int>(tokenizer_->Tokenise("why").size()));
+
+  std::string streamed;
+  std::string done;
+  for (const auto& event : Stream(fields + R"(,"top_logprobs":2)")) {
+    const std::string type = TextOf(event, "type");
+    if (type == "response.output_text.delta") {
+      for (const auto& entry : event["logprobs"].GetArray()) streamed += WriteJson(entry) + ",";
+    } else if (type == "response.output_text.done") {
+      done = WriteJson(event["logprobs"]);
+    }
+  }
+  if (!streamed.empty()) streamed.pop_back();
+  EXPECT_EQ("[" + streamed + "]", WriteJson(part["logprobs"]));
+  EXPECT_EQ(done, WriteJson(part["logprobs"]));
+
+  const auto plain = PostJson("/v1/responses", Body(fields));
+  const auto& first = plain["output"][1]["content"][0]["logprobs"][0];
+  EXPECT_EQ(first["top_logprobs"].Size(), 0U) << "alternatives only where they are asked for";
+  const auto none = PostJson("/v1/responses", Body());
+  EXPECT_EQ(none["output"][1]["content"][0]["logprobs"].Size(), 0U);
+}
+
 TEST_F(ResponsesTest, PreviousResponsesAndMissingInputAreRefused) {
   Start();
   EXPECT_THAT(ErrorOf(Post("/v1/responses", Body(R"("previous_response_id":"resp_1")")), 400,
