@@ -169,18 +169,20 @@ CardBuffer& CardBuffer::operator=(CardBuffer&& other) noexcept {
   return *this;
 }
 
-PinnedBuffer::PinnedBuffer(uint64_t bytes, const std::string& what) : bytes_(bytes) {
-  if (bytes_ == 0) return;
-  void* memory = nullptr;
-  const std::string doing =
-      "pinning " + memory::FormatBytes(bytes_) + " of host memory for " + what;
-  const cudaError_t status = cudaHostAlloc(&memory, bytes_, cudaHostAllocDefault);
+void CheckPinning(cudaError_t status, uint64_t bytes, const std::string& what) {
+  const std::string doing = "pinning " + memory::FormatBytes(bytes) + " of host memory for " + what;
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     throw Error(ErrorKind::kNoMemory,
                 doing + ": the system gives no such memory; free some of the host's");
   }
   CheckCuda(status, doing);
+}
+
+PinnedBuffer::PinnedBuffer(uint64_t bytes, const std::string& what) : bytes_(bytes) {
+  if (bytes_ == 0) return;
+  void* memory = nullptr;
+  CheckPinning(cudaHostAlloc(&memory, bytes_, cudaHostAllocDefault), bytes_, what);
   data_ = static_cast<std::byte*>(memory);
 }
 

@@ -75,6 +75,8 @@ const CardInfo& FindCard(std::span<const CardInfo> cards, const std::string& id)
 void CheckCuda(cudaError_t status, const std::string& what);
 // The same for what takes memory of the card: CardMemoryError where that is what it lacks.
 void CheckCardMemory(cudaError_t status, const std::string& what);
+// The same for host memory that is pinned: Error(kNoMemory) where the system gives none.
+void CheckPinning(cudaError_t status, uint64_t bytes, const std::string& what);
 
 // Device memory of its own allocation; whole granules of 2 MiB. Move only.
 class CardBuffer {

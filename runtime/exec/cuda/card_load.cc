@@ -2,18 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <deque>
-#include <exception>
-#include <future>
-#include <mutex>
+#include <span>
 #include <thread>
 
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
 #include "runtime/memory/finite.h"
+#include "runtime/memory/host_buffer.h"
+#include "runtime/memory/ring_read.h"
 
 namespace bloomery::exec {
 namespace {
@@ -21,154 +18,103 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kPage = File::kDirectAlignment;
-// Pinned pieces: reads in flight, what is read but waits for an earlier piece, and copies.
-constexpr size_t kRingPieces = 4 * static_cast<size_t>(limits::kLoadReadsMax);
+// What is read and copied as one: few calls of the driver, each of which takes an enqueuing thread
+// tens of microseconds on a virtual machine, and the link idles little between copies.
+constexpr uint64_t kUnitBytes = kLoadBatchBytes;
+constexpr uint64_t kUnitRingBytes = kUnitBytes + 2 * kPage;  // both ends lie inside pages
+constexpr uint64_t kRingUnits = 8;
+// Units read but not yet copied, at most: each has its event.
+constexpr size_t kUnitsMost = 64;
+// The loading thread polls so long before it sleeps: about what the link takes for a unit.
+constexpr std::chrono::microseconds kPoll{500};
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A stretch of a file that fits a pinned piece, and what of it is a weight's.
-struct Piece {
-  const File* file = nullptr;
-  uint64_t offset = 0;  // a multiple of the page
-  uint64_t bytes = 0;   // to read
-  uint64_t skip = 0;    // bytes at the front that belong to another tensor
-  uint64_t use = 0;
+// A stretch of a weight that is read as one and copied by one call.
+struct Unit {
   uint32_t weight = 0;
-  uint64_t weight_offset = 0;  // of the first used byte, in the weight
+  uint64_t begin = 0;  // of the weight
+  uint64_t bytes = 0;
+  uint64_t skip = 0;  // what was read before them, from the page's beginning
+  CardBatch batch;    // that it is of; no bytes: the weight lies as in the file
 };
 
-void CutWeight(const model::ModelFile& model, const plugin::Weight& weight, uint32_t index,
-               std::vector<Piece>* pieces) {
-  const model::TensorInfo& tensor = model.tensors()[weight.tensor];
-  const File& file = *model.files()[tensor.file];
-  const uint64_t begin = tensor.offset + weight.offset;
-  const uint64_t end = begin + weight.bytes;
-  for (uint64_t at = begin / kPage * kPage; at < end; at += limits::kLoadReadBytes) {
-    Piece piece;
-    piece.file = &file;
-    piece.offset = at;
-    const uint64_t stop = std::min(at + limits::kLoadReadBytes, (end + kPage - 1) / kPage * kPage);
-    piece.bytes = std::min(stop, file.size()) - at;
-    const uint64_t first = std::max(at, begin);
-    piece.skip = first - at;
-    piece.use = std::min(stop, end) - first;
-    piece.weight = index;
-    piece.weight_offset = first - begin;
-    pieces->push_back(piece);
-  }
-}
+// The weights' units in order, and what is read for each.
+struct Units {
+  std::vector<Unit> units;
+  std::vector<memory::RingStretch> stretches;
+  uint64_t ring_bytes = 0;
 
-// Pieces read by several threads into the ring, handed out in order. A reader waits for the copy of
-// what lay in its place before: whoever enqueues copies wakes nobody for it, which on a virtual
-// machine costs more than the copy itself.
-class PieceReader {
- public:
-  PieceReader(std::span<const Piece> pieces, PinnedBuffer ring, int ordinal)
-      : pieces_(pieces), ring_(std::move(ring)), ready_(pieces.size(), 0) {
-    for (size_t i = 0; i < kRingPieces; ++i) copied_.emplace_back();
-    const size_t most = std::min(pieces.size(), static_cast<size_t>(limits::kLoadReadsMax));
-    try {
-      for (size_t i = 0; i < most; ++i) {
-        threads_.emplace_back([this, ordinal] {
-          cudaSetDevice(ordinal);
-          while (Read()) {
-          }
-        });
+  Units(const model::ModelFile& model, const plugin::Description& description,
+        const CardWeightLayout& layout) {
+    for (const uint32_t i : layout.order()) {
+      const plugin::Weight& weight = description.weights[i];
+      if (layout.place(i).layout == CardLayout::kFileRows) {
+        Add(model, weight, i, {}, 0, weight.bytes);
+      } else if (layout.place(i).layout == CardLayout::kCardForm) {
+        const kernels::FormatTraits& format = *kernels::FindFormat(static_cast<int>(weight.type));
+        for (const CardBatch& batch : CutBatches(format, weight, kLoadBatchBytes)) {
+          Add(model, weight, i, batch, batch.begin, batch.begin + batch.bytes);
+        }
       }
-    } catch (...) {  // those that run would wait for ever
-      Stop(nullptr);
-      throw;
     }
-  }
-  PieceReader(const PieceReader&) = delete;
-  PieceReader& operator=(const PieceReader&) = delete;
-  // Copies under way are waited for: they read the ring.
-  ~PieceReader() {
-    Stop(nullptr);
-    threads_.clear();
-    for (const CardEvent& copied : copied_) cudaEventSynchronize(copied.get());
-  }
-
-  // The bytes of piece `i`, once they are read.
-  std::span<const std::byte> Wait(size_t i) {
-    std::unique_lock lock(mutex_);
-    wanted_ = i;
-    arrived_.wait(lock, [&] { return ready_[i] != 0 || failure_; });
-    if (failure_) std::rethrow_exception(failure_);
-    return {Room(i), pieces_[i].bytes};
-  }
-
-  // Piece `i`, the next in order, has its copies in `stream`; its place is free when they are done.
-  void Enqueued(size_t i, cudaStream_t stream) {
-    CheckCuda(cudaEventRecord(copied_[i % kRingPieces].get(), stream), "loading weights");
-    {
-      const std::lock_guard lock(mutex_);
-      enqueued_ = i + 1;
+    for (const memory::RingStretch& stretch : stretches) {
+      ring_bytes += memory::RingBytes(stretch.bytes);
     }
-    room_.notify_all();  // nobody waits here but where reading is a whole ring ahead
+    ring_bytes = std::min(ring_bytes, LoadHostBytes());
+    memory::PlaceInRing(stretches, ring_bytes, kUnitsMost);
   }
-
-  uint64_t direct() const { return direct_.load(std::memory_order_relaxed); }
 
  private:
-  std::byte* Room(size_t i) const {
-    return ring_.data() + i % kRingPieces * limits::kLoadReadBytes;
-  }
-
-  bool Read() {
-    const size_t i = next_.fetch_add(1, std::memory_order_relaxed);
-    if (i >= pieces_.size()) return false;
-    try {
-      if (!WaitForRoom(i)) return false;
-      const Piece& piece = pieces_[i];
-      direct_.fetch_add(piece.file->ReadOnceAt(piece.offset, {Room(i), piece.bytes}),
-                        std::memory_order_relaxed);
-    } catch (...) {
-      Stop(std::current_exception());
-      return false;
+  // [begin, end) of a weight.
+  void Add(const model::ModelFile& model, const plugin::Weight& weight, uint32_t index,
+           const CardBatch& batch, uint64_t begin, uint64_t end) {
+    const model::TensorInfo& tensor = model.tensors()[weight.tensor];
+    const File& file = *model.files()[tensor.file];
+    const uint64_t file_begin = tensor.offset + weight.offset;
+    for (uint64_t at = begin; at < end; at += kUnitBytes) {
+      const uint64_t bytes = std::min(kUnitBytes, end - at);
+      const uint64_t first = (file_begin + at) / kPage * kPage;
+      const uint64_t last =
+          std::min(memory::RingBytes(file_begin + at + bytes), file.size());  // whole pages
+      units.push_back({.weight = index,
+                       .begin = at,
+                       .bytes = bytes,
+                       .skip = file_begin + at - first,
+                       .batch = batch});
+      stretches.push_back({.file = &file, .offset = first, .bytes = last - first});
     }
-    const std::lock_guard lock(mutex_);
-    ready_[i] = 1;
-    if (i == wanted_) arrived_.notify_one();
-    return !stopped_;
+  }
+};
+
+// The ring: pages of the system's, large ones where it has them, registered with the driver when
+// the first reads are already under way. Pinning such memory takes a fraction of what the driver
+// needs for memory of its own.
+class PinnedRing {
+ public:
+  explicit PinnedRing(uint64_t bytes) : memory_(bytes, kWhat) {}
+  PinnedRing(const PinnedRing&) = delete;
+  PinnedRing& operator=(const PinnedRing&) = delete;
+  ~PinnedRing() {
+    if (pinned_) cudaHostUnregister(memory_.data());
   }
 
-  // False where reading has been stopped.
-  bool WaitForRoom(size_t i) {
-    if (i < kRingPieces) return true;
-    {
-      std::unique_lock lock(mutex_);
-      room_.wait(lock, [&] { return enqueued_ + kRingPieces > i || stopped_; });
-      if (stopped_) return false;
-    }
-    CheckCuda(cudaEventSynchronize(copied_[i % kRingPieces].get()), "loading weights");
-    return true;
+  std::span<std::byte> bytes() const { return memory_.bytes(); }
+
+  void Pin() {
+    if (memory_.size() == 0) return;
+    CheckPinning(cudaHostRegister(memory_.data(), memory_.size(), cudaHostRegisterDefault),
+                 memory_.size(), kWhat);
+    pinned_ = true;
   }
 
-  void Stop(const std::exception_ptr& failure) {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-    if (failure && !failure_) failure_ = failure;
-    arrived_.notify_all();
-    room_.notify_all();
-  }
+ private:
+  static constexpr const char* kWhat = "weights on their way to the card";
 
-  std::span<const Piece> pieces_;
-  PinnedBuffer ring_;
-  std::deque<CardEvent> copied_;  // by place in the ring
-  std::atomic<size_t> next_{0};
-  std::atomic<uint64_t> direct_{0};
-  std::mutex mutex_;
-  std::condition_variable arrived_;  // the calling thread waits
-  std::condition_variable room_;     // readers wait
-  std::vector<char> ready_;
-  size_t wanted_ = 0;
-  size_t enqueued_ = 0;
-  bool stopped_ = false;
-  std::exception_ptr failure_;
-  std::vector<std::jthread> threads_;  // last: they end before what they use
+  memory::HostBuffer memory_;
+  bool pinned_ = false;
 };
 
 // The card's side: copies in one stream, repacking in the launch's.
@@ -183,83 +129,112 @@ class CardCopies {
   CardCopies& operator=(const CardCopies&) = delete;
   ~CardCopies() { cudaStreamSynchronize(stream_.get()); }
 
-  // Bytes of a weight to where it lies on the card.
-  void Copy(const plugin::Weight& weight, std::span<const std::byte> from, std::byte* to) {
-    if (!begun_) CheckCuda(cudaEventRecord(begin_.get(), stream_.get()), "timing the load");
-    begun_ = true;
-    CheckCuda(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_.get()),
-              "copying tensor '" + weight.name + "' to the card");
+  // The next unit, `from` its bytes, `to` where its weight begins on the card. `file_offset`: of
+  // the weight.
+  void Enqueue(const Unit& unit, const plugin::Weight& weight, uint64_t file_offset,
+               std::span<const std::byte> from, std::byte* to) {
+    if (enqueued_ == 0) CheckCuda(cudaEventRecord(begin_.get(), stream_.get()), kWhat);
+    const CardBatch& batch = unit.batch;
+    if (batch.bytes == 0) {
+      Copy(weight, from, to + unit.begin);
+      return;
+    }
+    Room& room = room_[next_ % kLoadRooms];
+    if (unit.begin == batch.begin && next_ >= kLoadRooms) {
+      CheckCuda(cudaStreamWaitEvent(stream_.get(), room.free.get(), 0), kWhat);
+    }
+    std::byte* const begin = room.at + (file_offset + batch.begin) % kLoadRoomAlignment;
+    const cudaEvent_t copied = Copy(weight, from, begin + (unit.begin - batch.begin));
+    if (unit.begin + unit.bytes < batch.begin + batch.bytes) return;
+    CheckCuda(cudaStreamWaitEvent(launch_.stream, copied, 0), kWhat);
+    CheckCuda(kernels::cuda::ToCardForm(launch_, static_cast<int>(weight.type), begin,
+                                        to + batch.to, batch.rows, weight.ne[0], batch.experts),
+              "repacking tensor '" + weight.name + "'");
+    CheckCuda(cudaEventRecord(room.free.get(), launch_.stream), kWhat);
+    ++next_;
   }
 
-  // Bytes of a weight, from `offset` of it on, through rooms into card form at `to`. `file_offset`:
-  // of the weight.
-  void Pack(const plugin::Weight& weight, uint64_t file_offset, std::span<const std::byte> from,
-            uint64_t offset, std::byte* to) {
-    if (offset == 0) {
-      const kernels::FormatTraits& format = *kernels::FindFormat(static_cast<int>(weight.type));
-      batches_ = CutBatches(format, weight, kLoadBatchBytes);
-      batch_ = 0;
-    }
-    while (!from.empty()) {
-      const CardBatch& batch = batches_[batch_];
-      Room& room = room_[next_ % kLoadRooms];
-      if (offset == batch.begin && next_ >= kLoadRooms) {
-        CheckCuda(cudaStreamWaitEvent(stream_.get(), room.free.get(), 0), "loading weights");
+  size_t enqueued() const { return enqueued_; }
+
+  // Units that have been copied, as far as is known without waiting.
+  size_t Copied() {
+    while (copied_ < enqueued_) {
+      const cudaError_t status = cudaEventQuery(copied_events_[copied_ % kUnitsMost].get());
+      if (status == cudaErrorNotReady) {
+        cudaGetLastError();  // no failure, but the next launch would report it
+        break;
       }
-      const uint64_t end = batch.begin + batch.bytes;
-      const uint64_t count = std::min<uint64_t>(from.size(), end - offset);
-      std::byte* const begin = room.at + (file_offset + batch.begin) % kLoadRoomAlignment;
-      Copy(weight, from.first(count), begin + (offset - batch.begin));
-      from = from.subspan(count);
-      offset += count;
-      if (offset < end) continue;
-      CheckCuda(cudaEventRecord(room.full.get(), stream_.get()), "loading weights");
-      CheckCuda(cudaStreamWaitEvent(launch_.stream, room.full.get(), 0), "loading weights");
-      CheckCuda(kernels::cuda::ToCardForm(launch_, static_cast<int>(weight.type), begin,
-                                          to + batch.to, batch.rows, weight.ne[0], batch.experts),
-                "repacking tensor '" + weight.name + "'");
-      CheckCuda(cudaEventRecord(room.free.get(), launch_.stream), "loading weights");
-      ++next_;
-      ++batch_;
+      CheckCuda(status, kWhat);
+      ++copied_;
     }
+    return copied_;
   }
-
-  cudaStream_t stream() const { return stream_.get(); }
 
   // Waits for everything, and what it took on the card.
   void Finish(CardLoadReport* report) {
-    const std::string what = "loading weights";
-    if (!begun_) return CheckCuda(cudaStreamSynchronize(launch_.stream), what);
-    CheckCuda(cudaEventRecord(last_.get(), stream_.get()), what);
-    CheckCuda(cudaStreamWaitEvent(launch_.stream, last_.get(), 0), what);
-    CheckCuda(cudaEventRecord(end_.get(), launch_.stream), what);
-    CheckCuda(cudaStreamSynchronize(launch_.stream), what);
+    if (enqueued_ == 0) return CheckCuda(cudaStreamSynchronize(launch_.stream), kWhat);
+    CheckCuda(cudaEventRecord(last_.get(), stream_.get()), kWhat);
+    CheckCuda(cudaStreamWaitEvent(launch_.stream, last_.get(), 0), kWhat);
+    CheckCuda(cudaEventRecord(end_.get(), launch_.stream), kWhat);
+    CheckCuda(cudaStreamSynchronize(launch_.stream), kWhat);
     float milliseconds = 0;
-    CheckCuda(cudaEventElapsedTime(&milliseconds, begin_.get(), last_.get()), what);
+    CheckCuda(cudaEventElapsedTime(&milliseconds, begin_.get(), last_.get()), kWhat);
     report->link = static_cast<double>(milliseconds) * 1e-3;
-    CheckCuda(cudaEventElapsedTime(&milliseconds, last_.get(), end_.get()), what);
+    CheckCuda(cudaEventElapsedTime(&milliseconds, last_.get(), end_.get()), kWhat);
     report->tail = static_cast<double>(milliseconds) * 1e-3;
   }
 
  private:
+  static constexpr const char* kWhat = "loading weights";
+
   struct Room {
     std::byte* at = nullptr;
-    CardEvent full;
     CardEvent free;
   };
+
+  cudaEvent_t Copy(const plugin::Weight& weight, std::span<const std::byte> from, std::byte* to) {
+    CheckCuda(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_.get()),
+              "copying tensor '" + weight.name + "' to the card");
+    const cudaEvent_t copied = copied_events_[enqueued_ % kUnitsMost].get();
+    CheckCuda(cudaEventRecord(copied, stream_.get()), kWhat);
+    ++enqueued_;
+    return copied;
+  }
 
   kernels::cuda::Launch launch_;
   CardBuffer rooms_;
   CardStream stream_;
   std::array<Room, kLoadRooms> room_;
-  size_t next_ = 0;                 // rooms taken so far
-  std::vector<CardBatch> batches_;  // of the weight that is copied
-  size_t batch_ = 0;
-  bool begun_ = false;
+  std::array<CardEvent, kUnitsMost> copied_events_;
+  size_t next_ = 0;      // rooms taken so far
+  size_t enqueued_ = 0;  // units
+  size_t copied_ = 0;
   CardEvent begin_{cudaEventDefault};
   CardEvent last_{cudaEventDefault};
   CardEvent end_{cudaEventDefault};
 };
+
+// Waits until unit `i` is read, frees what has been copied meanwhile, and notes what it waited for.
+void AwaitUnit(size_t i, memory::RingReader& reader, CardCopies& copies, CardLoadReport* report) {
+  Clock::time_point slept = Clock::now();
+  size_t copied = copies.Copied();
+  reader.Free(copied);
+  while (!reader.Ready(i)) {
+    const Clock::time_point begin = Clock::now();
+    const bool idle = copied == copies.enqueued();
+    if (begin - slept < kPoll) {
+      std::this_thread::yield();
+    } else {  // longer than a unit's copy takes: a drive, not the page cache
+      reader.Await(i, kPoll);
+    }
+    if (const size_t now = copies.Copied(); now != copied) {
+      copied = now;
+      slept = Clock::now();
+      reader.Free(copied);
+    }
+    (idle ? report->files : report->copies) += SecondsSince(begin);
+  }
+}
 
 // A weight without kernels in its own format, as rows of F16 on the card.
 void UploadDecoded(const model::ModelFile& model, const plugin::Weight& weight, std::byte* to) {
@@ -333,7 +308,7 @@ uint64_t LargestBatch(const kernels::FormatTraits& format, const plugin::Weight&
   return largest;
 }
 
-uint64_t LoadHostBytes() { return kRingPieces * limits::kLoadReadBytes; }
+uint64_t LoadHostBytes() { return kRingUnits * kUnitRingBytes; }
 
 CardLoadReport LoadCardWeights(const model::ModelFile& model,
                                const plugin::Description& description,
@@ -342,45 +317,31 @@ CardLoadReport LoadCardWeights(const model::ModelFile& model,
                                const std::function<void(uint64_t, uint64_t)>& progress) {
   const Clock::time_point start = Clock::now();
   CardLoadReport report;
-  const auto timed = [](double* sum, const auto& wait) {
+  const auto timed = [](double* sum, const auto& step) {
     const Clock::time_point begin = Clock::now();
-    auto result = wait();
+    step();
     *sum += SecondsSince(begin);
-    return result;
   };
-  int ordinal = 0;
-  CheckCuda(cudaGetDevice(&ordinal), "loading weights");
-  std::future<PinnedBuffer> ring = std::async(std::launch::async, [ordinal] {
-    cudaSetDevice(ordinal);
-    return PinnedBuffer(LoadHostBytes(), "weights on their way to the card");
-  });
-  std::vector<Piece> pieces;
   uint64_t total = 0;
-  for (const uint32_t i : layout.order()) {
-    const plugin::Weight& weight = description.weights[i];
-    total += weight.bytes;
-    if (layout.place(i).layout != CardLayout::kDecoded) CutWeight(model, weight, i, &pieces);
-  }
-  *memory = timed(&report.memory, [&] { return CardBuffer(layout.bytes(), "weights"); });
+  for (const uint32_t i : layout.order()) total += description.weights[i].bytes;
+  const Units units(model, description, layout);
+  PinnedRing ring(units.ring_bytes);
+  memory::RingReader reader(units.stretches, ring.bytes());
+  timed(&report.memory, [&] { *memory = CardBuffer(layout.bytes(), "weights"); });
+  timed(&report.pinning, [&] { ring.Pin(); });
   CardCopies copies(launch, layout);
-  PieceReader reader(pieces, timed(&report.pinning, [&] { return ring.get(); }), ordinal);
   uint64_t done = 0;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const Piece& piece = pieces[i];
-    const plugin::Weight& weight = description.weights[piece.weight];
-    const CardPlace& place = layout.place(piece.weight);
+  for (size_t i = 0; i < units.units.size(); ++i) {
+    const Unit& unit = units.units[i];
+    const memory::RingStretch& stretch = units.stretches[i];
+    const plugin::Weight& weight = description.weights[unit.weight];
+    AwaitUnit(i, reader, copies, &report);
     const std::span<const std::byte> bytes =
-        timed(&report.reading, [&] { return reader.Wait(i); }).subspan(piece.skip, piece.use);
-    memory::CheckFiniteStretch(model, weight.tensor, weight.offset + piece.weight_offset, bytes);
-    std::byte* const to = memory->data() + place.at;
-    if (place.layout == CardLayout::kCardForm) {
-      copies.Pack(weight, piece.offset + piece.skip - piece.weight_offset, bytes,
-                  piece.weight_offset, to);
-    } else {
-      copies.Copy(weight, bytes, to + piece.weight_offset);
-    }
-    reader.Enqueued(i, copies.stream());
-    done += piece.use;
+        ring.bytes().subspan(stretch.at + unit.skip, unit.bytes);
+    memory::CheckFiniteStretch(model, weight.tensor, weight.offset + unit.begin, bytes);
+    copies.Enqueue(unit, weight, stretch.offset + unit.skip - unit.begin, bytes,
+                   memory->data() + layout.place(unit.weight).at);
+    done += unit.bytes;
     if (progress && done < total) progress(done, total);
   }
   for (const uint32_t i : layout.order()) {
@@ -388,12 +349,10 @@ CardLoadReport LoadCardWeights(const model::ModelFile& model,
     if (place.layout != CardLayout::kDecoded) continue;
     UploadDecoded(model, description.weights[i], memory->data() + place.at);
   }
-  timed(&report.end, [&] {
-    copies.Finish(&report);
-    return true;
-  });
+  timed(&report.copies, [&] { copies.Finish(&report); });
   if (progress) progress(total, total);
-  report.read = {.bytes = total, .direct_bytes = reader.direct(), .seconds = SecondsSince(start)};
+  report.read = {
+      .bytes = total, .direct_bytes = reader.direct_bytes(), .seconds = SecondsSince(start)};
   return report;
 }
 

@@ -1,9 +1,9 @@
 // The way of a model's weights to the card: several threads read the files into a ring of pinned
 // memory, one stream copies from there to a few staging rooms on the card, a second repacks what is
 // complete into card form meanwhile. What needs no repacking is copied to its place. The calling
-// thread enqueues everything, readers wait for the copies that free their places; one
-// synchronisation at the end. Owns the ring, the rooms and
-// the threads for as long as the load takes.
+// thread alone talks to the driver: it enqueues everything, a batch by one copy, and tells readers
+// whose copies are done; one synchronisation at the end. Owns the ring, the rooms and the threads
+// for as long as the load takes.
 #pragma once
 
 #include <cstdint>

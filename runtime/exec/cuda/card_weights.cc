@@ -97,13 +97,14 @@ CardWeightLayout::CardWeightLayout(const model::ModelFile& model,
 }
 
 std::string CardLoadReport::Line(const std::string& card) const {
-  std::array<char, 200> text{};
-  std::snprintf(
-      text.data(), text.size(),
-      "%.2f s, %.1f GB/s (waiting for memory %.3f, pinned memory %.3f, pieces %.3f, the end %.3f; "
-      "link busy %.3f, repacking after it %.3f)",
-      read.seconds, static_cast<double>(read.bytes) / 1e9 / std::max(read.seconds, 1e-9), memory,
-      pinning, reading, end, link, tail);
+  std::array<char, 240> text{};
+  const double work = read.seconds - memory - pinning - files - copies;
+  std::snprintf(text.data(), text.size(),
+                "%.2f s, %.1f GB/s (memory %.3f, pinning %.3f, waiting for copies %.3f, for files "
+                "with the link idle %.3f, work %.3f; first to last copy %.3f, repacking after it "
+                "%.3f)",
+                read.seconds, static_cast<double>(read.bytes) / 1e9 / std::max(read.seconds, 1e-9),
+                memory, pinning, copies, files, work, link, tail);
   return "weights: " + memory::FormatBytes(read.bytes) + " to " + card + " in " + text.data();
 }
 

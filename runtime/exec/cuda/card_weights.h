@@ -54,18 +54,17 @@ class CardWeightLayout {
 };
 
 // What loading took, for the log. Seconds are this thread's, one after the other, unless they say
-// otherwise; what is left of `read.seconds` is spent on the driver's calls.
+// otherwise; what is left of `read.seconds` is its work: calls of the driver, above all.
 struct CardLoadReport {
   memory::ReadReport read;
-  double memory = 0;  // taking the card's memory
-  // Waiting for the ring of pinned memory, which another thread makes meanwhile.
-  double pinning = 0;
-  double reading = 0;  // waiting for bytes: of the files, or for room in the ring that copies free
-  double end = 0;      // from the last copy's being enqueued until all is there
+  double memory = 0;   // taking the card's memory
+  double pinning = 0;  // of the ring
+  double files = 0;    // waiting for bytes of the files, the link idle
+  double copies = 0;   // waiting while copies were on their way: the link is what is slow
   double link = 0;     // on the card, beside the others: from the first copy to the last one's end
   double tail = 0;     // on the card: repacking after the last copy
 
-  // "weights: 17.3 GiB to CUDA0 in 0.40 s, 46.1 GB/s (memory 0.01, …)".
+  // "weights: 17.3 GiB to CUDA0 in 0.40 s, 46.1 GB/s (memory 0.010, …)".
   std::string Line(const std::string& card) const;
 };
 
