@@ -35,31 +35,17 @@ __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// The same for a count known when it runs; above 6 as 6.
-__device__ __forceinline__ void WaitForCopies(int pending) {
-  switch (pending) {
-    case 0:
-      WaitForCopies<0>();
-      break;
-    case 1:
-      WaitForCopies<1>();
-      break;
-    case 2:
-      WaitForCopies<2>();
-      break;
-    case 3:
-      WaitForCopies<3>();
-      break;
-    case 4:
-      WaitForCopies<4>();
-      break;
-    case 5:
-      WaitForCopies<5>();
-      break;
-    default:
-      WaitForCopies<6>();
-      break;
+// The same for a count known when it runs, above kMost as kMost: a comparison a step down, none
+// but the first where as many are open as may be.
+template <int kMost>
+__device__ __forceinline__ void WaitForCopiesUpTo(int pending) {
+  if constexpr (kMost > 0) {
+    if (pending < kMost) {
+      WaitForCopiesUpTo<kMost - 1>(pending);
+      return;
+    }
   }
+  WaitForCopies<kMost>();
 }
 
 // Barriers in shared memory that complete once, when `arrivals` threads' copies have.

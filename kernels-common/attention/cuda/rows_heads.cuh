@@ -157,7 +157,7 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::QuickHeads(int fresh) {
     }
   }
   if (direct) {
-    WaitForCopies(p_.stages - 3);
+    WaitForCopiesUpTo<6>(p_.stages - 3);
     ready_ = 2;
   }
   __syncthreads();

@@ -147,7 +147,7 @@ __device__ const std::byte* RowsBlock<kType, kHeads, kRounds>::Arrive(const Slic
       __syncthreads();  // for the weights
     }
   } else {
-    WaitForCopies(p_.stages - 2);
+    WaitForCopiesUpTo<6>(p_.stages - 2);
     if (Fused() && slice.begin + slice.keys > old_keys_) {
       Patch(stage, slice);
     }

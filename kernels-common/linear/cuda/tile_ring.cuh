@@ -47,20 +47,7 @@ class TileRing {
   // Waits for the oldest tile that was issued and not taken.
   __device__ __forceinline__ const std::byte* Take() {
     --pending_;
-    switch (pending_) {
-      case 0:
-        WaitForCopies<0>();
-        break;
-      case 1:
-        WaitForCopies<1>();
-        break;
-      case 2:
-        WaitForCopies<2>();
-        break;
-      default:
-        WaitForCopies<3>();
-        break;
-    }
+    WaitForCopiesUpTo<kStagesMost - 1>(pending_);
     __syncwarp();
     const std::byte* tile = memory_ + take_at_ * stride_;
     take_at_ = take_at_ + 1 == stages_ ? 0 : take_at_ + 1;
@@ -81,6 +68,8 @@ class TileRing {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
                  : "memory");
   }
+
+  static constexpr int kStagesMost = 4;
 
   std::byte* memory_;
   int stages_;
