@@ -73,6 +73,9 @@ const PromptKernels* FindPromptKernelsK(int ggml_type);
 const PromptKernels* FindPromptKernels32(int ggml_type);
 const PromptKernels* FindPromptKernelsIq(int ggml_type);
 PromptKernelPointer FindFloatPromptKernel(int ggml_type);
+// The kernel of passes of many rows, where this device has one of the type (prompt_wgmma.cuh).
+PromptKernelPointer FindWgmmaKernel(int ggml_type);
+inline constexpr std::int32_t kWgmmaColumnBytes = 256 + 4;  // of a column and step
 
 // A block's share of the work.
 struct PromptUnit {

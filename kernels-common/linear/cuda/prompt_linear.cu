@@ -35,7 +35,7 @@ struct Plan {
 struct Extent {
   std::int32_t pairs = 0;    // of tiles, in all matrices
   std::int32_t columns = 0;  // of a unit at most
-  std::int32_t rows = 0;     // dense: activation rows
+  std::int32_t rows = 0;     // of the pass: activation rows
   std::int32_t units = 0;    // grouped: most there can be
   std::int32_t steps = 0;    // of 256 values
 };
@@ -112,6 +112,46 @@ Plan ChoosePlan(const Launch& launch, const PromptKernels& kernels, const Extent
   return best;
 }
 
+// From here on a pass is one of many rows: the wgmma kernel beats the other, whose units are
+// smaller, at 4,096 rows by a tenth and loses as much at 512 (docs/measurements/card.md).
+constexpr std::int32_t kWgmmaRowsMin = 2048;
+
+// The cut for the wgmma kernel: 64 or 32 columns, four pairs at a time by each of two warpgroups.
+// Its plan has no kernel where not even 32 columns fit.
+Plan ChooseWgmmaPlan(const Launch& launch, PromptKernelPointer kernel, const Extent& extent) {
+  constexpr struct {
+    std::int32_t columns;
+    std::int64_t cost;  // of a pair's step
+  } kChoices[] = {{64, 100}, {32, 60}};
+  Plan best;
+  const std::int64_t slots = std::max(launch.multiprocessors, 1);
+  std::int64_t least = INT64_MAX;
+  for (const auto& choice : kChoices) {
+    const std::size_t bytes =
+        static_cast<std::size_t>(choice.columns) *
+        static_cast<std::size_t>(extent.steps * kWgmmaColumnBytes + kPromptColumnBytes + 8);
+    if (bytes > SharedLimit(launch, kSharedBytesMax, kOwnSharedBytes)) {
+      continue;
+    }
+    const std::int64_t units =
+        extent.units != 0 ? extent.units : (extent.rows + choice.columns - 1) / choice.columns;
+    for (std::int32_t pairs = 4; pairs < extent.pairs + 4; pairs += 4) {
+      const std::int64_t blocks = units * ((extent.pairs + pairs - 1) / pairs);
+      const std::int64_t rounds = (pairs + kPromptWarps - 1) / kPromptWarps;
+      const std::int64_t waves = (blocks + slots - 1) / slots;
+      const std::int64_t time = waves * choice.cost * (rounds * extent.steps + 1);
+      if (time < least) {
+        least = time;
+        best = {kernel, choice.columns, pairs, extent.steps, kPromptThreads, bytes};
+      }
+    }
+    if (extent.units != 0 && best.kernel != nullptr) {  // a unit has the columns it has
+      break;
+    }
+  }
+  return best;
+}
+
 // Whether a matrix can take these activations.
 bool Fits(const CardWeight& weight, const PromptRows& input) {
   if (weight.format->activation_group == 0) {
@@ -136,10 +176,17 @@ cudaError_t StartPrompt(const Launch& launch, int ggml_type, Extent extent, Prom
   }
   extent.steps = (p.k + 255) / 256;
   Plan plan;
-  if (const PromptKernels* kernels = FindKernels(ggml_type); kernels != nullptr) {
-    plan = ChoosePlan(launch, *kernels, extent);
-  } else {
-    plan.kernel = FindFloatPromptKernel(ggml_type);
+  if (extent.rows >= kWgmmaRowsMin) {
+    if (const PromptKernelPointer wgmma = FindWgmmaKernel(ggml_type); wgmma != nullptr) {
+      plan = ChooseWgmmaPlan(launch, wgmma, extent);
+    }
+  }
+  if (plan.kernel == nullptr) {
+    if (const PromptKernels* kernels = FindKernels(ggml_type); kernels != nullptr) {
+      plan = ChoosePlan(launch, *kernels, extent);
+    } else {
+      plan.kernel = FindFloatPromptKernel(ggml_type);
+    }
   }
   if (plan.kernel == nullptr) {
     return cudaErrorInvalidValue;
@@ -193,7 +240,8 @@ cudaError_t LaunchDense(const Launch& launch, const PromptLinearArgs& args, int 
 
 cudaError_t LaunchGrouped(const Launch& launch, const CardWeight& weight, const PromptJob& job,
                           const PromptRows& input, const PickGroups& groups,
-                          const std::int32_t* place_rows, std::int32_t tiles_max) {
+                          const std::int32_t* place_rows, std::int32_t tiles_max,
+                          std::int32_t rows) {
   if (!Fits(weight, input)) {
     return cudaErrorInvalidValue;
   }
@@ -213,6 +261,7 @@ cudaError_t LaunchGrouped(const Launch& launch, const CardWeight& weight, const 
   p.place_rows = place_rows;
   Extent extent;
   extent.units = tiles_max;
+  extent.rows = rows;
   extent.columns = kTilePlaces;
   return StartPrompt(launch, weight.format->ggml_type, extent, p);
 }
@@ -229,9 +278,12 @@ cudaError_t PreparePromptLinear() {
     if (kernels == nullptr) {
       continue;
     }
-    if (const cudaError_t error = AllowShared(kernels->kernel, kSharedBytesMax);
-        error != cudaSuccess) {
-      return error;
+    for (const auto kernel : {kernels->kernel, FindWgmmaKernel(format.ggml_type)}) {
+      const cudaError_t error =
+          kernel == nullptr ? cudaSuccess : AllowShared(kernel, kSharedBytesMax);
+      if (error != cudaSuccess) {
+        return error;
+      }
     }
   }
   return cudaSuccess;
@@ -272,14 +324,15 @@ cudaError_t PromptGateUp(const Launch& launch, const PromptGateUpArgs& args) {
     job.up_row_bytes = args.up.row_bytes;
   }
   return LaunchGrouped(launch, job.gated ? args.up : args.gate, job, args.input, args.groups,
-                       args.groups.place_rows, args.tiles_max);
+                       args.groups.place_rows, args.tiles_max, args.rows);
 }
 
 cudaError_t PromptDown(const Launch& launch, const PromptDownArgs& args) {
   PromptJob job = {};
   job.y = args.y;
   job.y_stride = args.y_stride;
-  return LaunchGrouped(launch, args.down, job, args.input, args.groups, nullptr, args.tiles_max);
+  return LaunchGrouped(launch, args.down, job, args.input, args.groups, nullptr, args.tiles_max,
+                       args.rows);
 }
 
 }  // namespace bloomery::kernels::cuda

@@ -49,6 +49,7 @@ struct PromptGateUpArgs {
   PromptRows input;  // one row a row of the pass, as the weights of the part want them
   PickGroups groups;
   std::int32_t tiles_max = 0;  // PickTilesMax
+  std::int32_t rows = 0;       // of the pass, at most: chooses among kernels of the same bits
   float* h = nullptr;
   std::size_t h_stride = 0;  // floats
 };
@@ -59,6 +60,7 @@ struct PromptDownArgs {
   PromptRows input;  // one row a place
   PickGroups groups;
   std::int32_t tiles_max = 0;
+  std::int32_t rows = 0;
   float* y = nullptr;
   std::size_t y_stride = 0;  // floats
 };

@@ -327,6 +327,7 @@ void CardLowering::PromptExperts(const graph::Node& node) {
       args.input = rows_in(b, input, group);
       args.groups = groups(b);
       args.tiles_max = tiles_max;
+      args.rows = rows;
       args.h = b.Floats(h);
       args.h_stride = ff;
       return [args](const cuda::Launch& launch) { return cuda::PromptGateUp(launch, args); };
@@ -350,6 +351,7 @@ void CardLowering::PromptExperts(const graph::Node& node) {
     args.input = rows_in(b, inner, inner_group);
     args.groups = groups(b);
     args.tiles_max = tiles_max;
+    args.rows = rows;
     args.y = b.Floats(y);
     args.y_stride = width;
     return [args](const cuda::Launch& launch) { return cuda::PromptDown(launch, args); };

@@ -121,6 +121,7 @@ class Experts {
     args.input.quantised = Rows(x_, kWidth, 256);
     args.groups = Group().groups;
     args.tiles_max = TilesMax();
+    args.rows = rows_;
     args.h = h_.data();
     args.h_stride = kFf;
     return args;
@@ -131,6 +132,7 @@ class Experts {
     args.input.quantised = Rows(quantised_h_, kFf, 256);
     args.groups = Group().groups;
     args.tiles_max = TilesMax();
+    args.rows = rows_;
     args.y = y_.data();
     args.y_stride = kWidth;
     return args;
