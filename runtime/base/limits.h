@@ -53,6 +53,8 @@ inline constexpr int32_t kSlotsMax = 64;   // as many requests may wait; the pla
 inline constexpr size_t kBestLogits = 64;  // of a row, that a card hands over: top-k 40 and room
 inline constexpr int32_t kCardLogitRowsMax = 512;  // of one pass: 311 MB of a vocabulary of 152,064
 inline constexpr size_t kExpertMovesMax = 64;      // under way to a card: more than a pass hides
+inline constexpr uint64_t kRoutingTraceBytesMax =
+    uint64_t{4} << 30;  // twelve million rows of 48 banks of 128 experts, 8 picked
 inline constexpr int32_t kUbatchRowsMax = 16384;   // beyond it no kernel gains, and buffers grow
 inline constexpr int32_t kBatchRowsMax = 1 << 20;  // a whole prompt of the longest context
 inline constexpr int32_t kThreadsMax = 512;        // cores of the largest machines of two sockets

@@ -259,6 +259,11 @@ std::vector<BankPicks> Seat::Banks(const std::string& tier, const PickCounts* pi
   return banks;
 }
 
+void Seat::StartResidency(const SeatOptions& options) {
+  driver_ = std::make_unique<ResidencyDriver>(description_.banks, limits_.rows_max, *this,
+                                              options.residency);
+}
+
 void Seat::BeginMove(const ExpertMove& move) {
   throw Error(ErrorKind::kInternal, "expert " + std::to_string(move.in) + " of bank " +
                                         std::to_string(move.bank) +

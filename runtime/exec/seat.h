@@ -20,6 +20,7 @@
 #include "runtime/exec/lower/seat_info.h"
 #include "runtime/exec/pass.h"
 #include "runtime/exec/residency.h"
+#include "runtime/exec/residency_driver.h"
 #include "runtime/graph/graph.h"
 #include "runtime/graph/operator.h"
 #include "runtime/memory/host_memory.h"
@@ -57,6 +58,7 @@ struct SeatOptions {
   // Longest that card and host wait for each other inside a pass of split banks.
   std::chrono::milliseconds hand_off_deadline{10000};
   SplitHooks split_hooks = {};
+  ResidencyRequest residency = {};
   uint64_t host_budget = 0;  // bytes; 0: what `available` says
   // The host memory left, asked once before anything is allocated; nullopt: it cannot be told.
   std::function<std::optional<memory::HostLimit>()> available = [] {
@@ -96,12 +98,7 @@ struct SeatCounters {
   double host_seconds = 0;  // the host computing, from a hand-off's ring to its answer
 };
 
-// An expert of a split bank that gets the frame of another. `out` -1: it takes a free frame.
-struct ExpertMove {
-  uint32_t bank = 0;
-  int32_t in = -1;
-  int32_t out = -1;
-};
+using ExpertMove = memory::ExpertMove;
 
 // One step of a pass that ran. `first` of its pass; waiting is the passes' thread's, for others.
 struct StepTime {
@@ -137,7 +134,7 @@ struct Observation {
 
 // What the seats of all devices share. One thread runs passes; it never samples and never
 // schedules.
-class Seat : public PassRunner {
+class Seat : public PassRunner, public ExpertMover {
  public:
   ~Seat() override;
 
@@ -159,18 +156,22 @@ class Seat : public PassRunner {
   virtual Residency ReadResidency() const = 0;
   // Moving experts of split banks (SeatOptions::card_frames), all of it between passes, on the
   // passes' thread. Frames of a bank on the card; -1: its banks are not split and nothing moves.
-  virtual int32_t CardFrames() const { return -1; }
+  int32_t CardFrames() const override { return -1; }
   // By expert of a bank: its frame on the card, or -1 where it is the host's. Valid until the next
   // BeginMove or LandMoves; empty where banks are not split.
-  virtual std::span<const int32_t> FramesOf(size_t /*bank*/) const { return {}; }
+  std::span<const int32_t> FramesOf(size_t /*bank*/) const override { return {}; }
   // From now on `out` is the host's, and the bytes of `in` are on their way into its frame: they
   // come beside the passes to follow. Throws Error(kInternal) for what cannot move (not split, `in`
   // has a frame, `out` has none, no free frame, limits::kExpertMovesMax under way), Error(kDevice).
-  virtual void BeginMove(const ExpertMove& move);
+  void BeginMove(const ExpertMove& move) override;
   // Gives experts whose bytes have arrived to the card, in the order they were begun (`wait`: all,
   // within a deadline). How many; throws Error(kDevice) where a copy failed: those experts stay on
   // the host, their frames are free, and passes go on.
-  virtual int32_t LandMoves(bool /*wait*/) { return 0; }
+  int32_t LandMoves(bool /*wait*/) override { return 0; }
+  // What residency has done since loading, as of the last pass. Any thread.
+  ResidencyStatus ReadResidencyStatus() const { return driver_->Status(); }
+  // As ResidencyDriver's; any thread.
+  void RequestResidencyReset() { driver_->RequestReset(); }
   // The plan that loading followed, every term named.
   virtual std::string PlanLine() const = 0;
   // The part of it that concerns the host's memory.
@@ -192,6 +193,10 @@ class Seat : public PassRunner {
   const std::set<std::string>& inexact_operators() const { return inexact_; }
 
  protected:
+  // What a seat calls around its passes. It makes it with StartResidency once it can say where its
+  // experts lie and before its programs are bound, which put picks into the ledger.
+  ResidencyDriver& driver() { return *driver_; }
+  void StartResidency(const SeatOptions& options);
   // Every bank, lying in `tier`; with the rows of its experts where they are counted.
   std::vector<BankPicks> Banks(const std::string& tier, const PickCounts* picks) const;
   // Throws Error(kUsage) for options out of range.
@@ -220,6 +225,9 @@ class Seat : public PassRunner {
   SeatOperators operators_;
   std::set<std::string> inexact_;
   StepObserver* observer_ = nullptr;
+
+ private:
+  std::unique_ptr<ResidencyDriver> driver_;
 };
 
 // `value`, which must lie in 1 … most: Error(kUsage) naming it otherwise.

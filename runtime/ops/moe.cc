@@ -71,6 +71,10 @@ class GroupPicksStep : public Step {
     worker->experts_picked += active;
     worker->expert_bytes += active * expert_bytes_;
     if (!groups_->counts.empty()) CountRows();
+    if (!groups_->record.empty()) {
+      std::transform(ids_, ids_ + rows * used_, groups_->record.begin(),
+                     [](int32_t id) { return static_cast<uint16_t>(id); });
+    }
     return BL_OK;
   }
 

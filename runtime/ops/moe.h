@@ -48,6 +48,8 @@ struct PickGroups : kernels::ExpertGroups {
   ExpertCut down;
   // Rows that each expert of the bank has had, counted up by the group step; empty: nobody asks.
   std::span<std::atomic<uint64_t>> counts;
+  // Where the group step leaves what each row picked, row after row; empty: nobody asks.
+  std::span<uint16_t> record;
 };
 using Groups = std::shared_ptr<PickGroups>;
 

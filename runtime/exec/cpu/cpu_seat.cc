@@ -85,6 +85,7 @@ CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
   logits_ = memory::HostBuffer(static_cast<uint64_t>(limits_.rows_max) *
                                    static_cast<uint64_t>(limits_.vocabulary) * sizeof(float),
                                "logits");
+  StartResidency(options);
   const SeatMemory memory = {.backend = backend_,
                              .threads = threads,
                              .arena = arena_.data(),
@@ -93,7 +94,8 @@ CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
                              .planes = planes_.get(),
                              .weights = weights_.get(),
                              .description = &description_,
-                             .picks = &picks_};
+                             .picks = &picks_,
+                             .ledger = driver().ledger()};
   programs_.reserve(lowered.size());
   for (LoweredGraph& graph : lowered) programs_.emplace_back(std::move(graph), memory);
   pool_ = std::make_unique<Pool>(threads, scratch_bytes_, options.pin);
@@ -153,6 +155,7 @@ const Program& CpuSeat::ProgramFor(size_t rows) const {
 
 void CpuSeat::Run(std::span<const PassRow> rows) {
   CheckRows(rows);
+  driver().PassStarts(rows);
   const kernels::ScopedFpEnvironment environment;
   inputs_.Set(rows);
   const Program& program = ProgramFor(rows.size());
@@ -167,6 +170,8 @@ void CpuSeat::Run(std::span<const PassRow> rows) {
   last_ = &program;
   ++counters_.passes;
   for (const PassRow& row : rows) planes_->SetLength(row.slot, row.index + 1);
+  if (driver().wants_times()) driver().SetTimes(0, pool_->counts().wait_seconds);
+  driver().PassRan(rows);
 }
 
 StepFailure CpuSeat::RunObserved(const ProgramStep& step, bool first) {
@@ -209,6 +214,7 @@ Observation CpuSeat::Observe(std::string_view name) const {
 
 void CpuSeat::Cut(int32_t slot, int32_t length) {
   CheckCut(slot, length);
+  driver().RowsCut(slot, length);
   if (length < planes_->Length(slot)) planes_->SetLength(slot, length);
 }
 

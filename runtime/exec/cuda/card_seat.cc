@@ -178,6 +178,13 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   for (int32_t row = 0; row < HostLogitRows(); ++row) {
     host_logits_[static_cast<size_t>(row)] = PinnedBuffer(LogitRowBytes(), "a row of logits");
   }
+  if (!options.residency.trace.empty()) {
+    throw Error(ErrorKind::kUnsupported,
+                card.Id() +
+                    ": what rows pick stays on the card, and cannot be traced there yet; "
+                    "trace with --device none: the picks are the same");
+  }
+  StartResidency(options);
   MakePrograms(lowered, sizes);
   fetched_.resize(static_cast<size_t>(limits_.logit_rows_max));
   observed_.resize(options.observe.size() + 1);
@@ -404,6 +411,7 @@ void CardSeat::Run(std::span<const PassRow> rows) {
   const Ready& ready = ReadyFor(rows.size());
   last_ = nullptr;
   Enter();
+  driver().PassStarts(rows);
   if (split_ != nullptr) {
     if (Busy()) throw HandOffError("the card is still at a pass that was given up");
     split_->BeginPass(stream());
@@ -422,6 +430,8 @@ void CardSeat::Run(std::span<const PassRow> rows) {
   std::fill(fetched_.begin(), fetched_.end(), false);
   CountPass(rows.size());
   for (const PassRow& row : rows) planes_->SetLength(row.slot, row.index + 1);
+  if (driver().wants_times()) driver().SetTimes(counters_.host_seconds, counters_.wait_seconds);
+  driver().PassRan(rows);
 }
 
 void CardSeat::Start(const Ready& ready, int32_t rows) {
@@ -650,6 +660,7 @@ Observation CardSeat::Observe(std::string_view name) const {
 
 void CardSeat::Cut(int32_t slot, int32_t length) {
   CheckCut(slot, length);
+  driver().RowsCut(slot, length);
   if (length < planes_->Length(slot)) planes_->SetLength(slot, length);
 }
 

@@ -86,6 +86,7 @@ void Lowering::RoutedExperts(const graph::Node& node) {
     groups->down.first = groups->gate_up.per_piece + experts;
     groups->down.per_piece = groups->down.first + experts + 1;
     groups->counts = b.PickCounters(bank_index);
+    groups->record = b.PickRecord(bank_index, domain);
     const ops::BankRows rows = bind_bank(b);
     const uint64_t expert_bytes =
         rows.gate_expert_bytes + rows.up_expert_bytes + rows.down_expert_bytes;

@@ -1,6 +1,18 @@
 #include "runtime/exec/lower/program.h"
 
+#include "runtime/base/error.h"
+
 namespace bloomery::exec {
+
+std::span<uint16_t> Binder::PickRecord(size_t bank, bl_domain_kind domain) const {
+  if (memory_.ledger == nullptr) return {};
+  if (domain != BL_DOMAIN_PASS_ROWS) {
+    throw Error(ErrorKind::kUnsupported,
+                "bank " + std::to_string(bank) +
+                    ": not all rows of a pass go through it, and what they pick cannot be traced");
+  }
+  return memory_.ledger->Of(bank);
+}
 
 std::byte* Binder::Bytes(BufferId buffer) const {
   const Buffer& home = buffers_[static_cast<size_t>(buffer)];

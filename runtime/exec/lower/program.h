@@ -16,6 +16,7 @@
 #include "runtime/exec/cpu/ahead.h"
 #include "runtime/exec/lower/buffers.h"
 #include "runtime/exec/pass_inputs.h"
+#include "runtime/exec/pick_ledger.h"
 #include "runtime/exec/residency.h"
 #include "runtime/graph/graph.h"
 #include "runtime/memory/arena.h"
@@ -37,7 +38,8 @@ struct SeatMemory {
   const memory::PlaneStore* planes = nullptr;
   const memory::WeightStore* weights = nullptr;
   const plugin::Description* description = nullptr;
-  PickCounts* picks = nullptr;  // null: not counted
+  PickCounts* picks = nullptr;   // null: not counted
+  PickLedger* ledger = nullptr;  // null: nobody asks
 };
 
 // What a step's maker asks for its pointers.
@@ -57,6 +59,10 @@ class Binder {
     if (memory_.picks == nullptr) return {};
     return memory_.picks->Of(bank);
   }
+
+  // Where the rows of a pass leave what they picked of a bank; empty: nobody asks. Throws
+  // Error(kUnsupported) for a bank that not all rows of a pass go through.
+  std::span<uint16_t> PickRecord(size_t bank, bl_domain_kind domain) const;
 
   std::byte* Bytes(BufferId buffer) const;
   float* Floats(BufferId buffer) const { return reinterpret_cast<float*>(Bytes(buffer)); }

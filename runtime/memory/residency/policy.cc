@@ -55,6 +55,15 @@ int32_t MovesBeside(double pass_us, const ResidencyRates& rates) {
   return std::max(1, static_cast<int32_t>(pass_us / rates.copy_us));
 }
 
+double ExpertsUs(std::span<const BankFrames> banks, const ResidencyRates& rates) {
+  double us = 0;
+  for (const BankFrames& bank : banks) {
+    const double on_card = static_cast<double>(bank.frames) / bank.experts;
+    us += bank.used * (on_card * rates.card_us + (1 - on_card) * rates.host_us);
+  }
+  return us;
+}
+
 ResidencyPolicy::ResidencyPolicy(std::span<const BankFrames> banks, const ResidencyOptions& options)
     : options_(options), map_(banks), chooser_(MakeChooser(map_, options)) {
   moves_.reserve(ResidencyOptions::kMovesMax);
@@ -133,8 +142,9 @@ void ResidencyPolicy::Landed(const ExpertMove& move) {
   ++counters_.banks[move.bank].moves;
 }
 
-void ResidencyPolicy::Failed(const ExpertMove& move) {
-  Ended(move);
+void ResidencyPolicy::Failed(const ExpertMove& move, bool out_stays) {
+  const UnderWay ended = Ended(move);
+  if (out_stays) map_.Seat(move.bank, move.out, ended.frame);
   ++counters_.moves_failed;
   counters_.stopped = true;
 }

@@ -63,6 +63,8 @@ struct ResidencyOptions {
 // Moves that the link can carry beside passes of `pass_us`, from 1 to kMovesMax: the measured
 // budget of a pass.
 int32_t MovesBeside(double pass_us, const ResidencyRates& rates);
+// What the experts of a pass of one row take, with picks that are spread evenly.
+double ExpertsUs(std::span<const BankFrames> banks, const ResidencyRates& rates);
 
 // What the rows of one pass picked.
 struct PassPicks {
@@ -117,9 +119,10 @@ class ResidencyPolicy {
   std::span<const ExpertMove> Plan(int32_t rows);
   // The bytes are there: the expert has its frame from the next pass on.
   void Landed(const ExpertMove& move);
-  // The copy failed: the expert stays the host's, its frame is free, and nothing moves any more
-  // until a reset (the reason is the caller's to tell).
-  void Failed(const ExpertMove& move);
+  // The copy failed: the expert stays the host's, its frame is free (or, where the move did not
+  // even begin, `out_stays` in it), and nothing moves any more until a reset (the reason is the
+  // caller's to tell).
+  void Failed(const ExpertMove& move, bool out_stays = false);
   size_t under_way() const { return under_way_.size(); }
 
   // Forgets all counts, and returns the moves that make the seed again: the caller carries them out
