@@ -47,7 +47,9 @@ ResidencyDriver::ResidencyDriver(std::span<const plugin::Bank> banks, int32_t ro
     : mover_(mover) {
   if (mover.CardFrames() >= 0) {
     const std::vector<memory::BankFrames> seed = SeedOf(banks, mover);
-    const memory::ResidencyRates rates = request.rates ? *request.rates : mover.MeasureRates();
+    const bool measure = !request.rates && request.kind != memory::ResidencyKind::kOff;
+    const memory::ResidencyRates rates =
+        measure ? mover.MeasureRates() : request.rates.value_or(memory::ResidencyRates{});
     const int32_t moves = request.moves_max > 0
                               ? request.moves_max
                               : memory::MovesBeside(memory::ExpertsUs(seed, rates), rates);

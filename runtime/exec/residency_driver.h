@@ -37,8 +37,8 @@ class ExpertMover {
 
 // What the user asks of residency.
 struct ResidencyRequest {
-  // Nothing moves where the seat's banks are not split.
-  memory::ResidencyKind kind = memory::ResidencyKind::kPayback;
+  // Nothing moves where the seat's banks are not split. What is off, others may move.
+  memory::ResidencyKind kind = memory::ResidencyKind::kOff;
   std::optional<memory::ResidencyRates> rates = {};  // none: as the mover measures them
   int32_t moves_max = 0;   // at one boundary; 0: what the link carries beside a pass
   std::string trace = {};  // a file for what rows pick; "": none

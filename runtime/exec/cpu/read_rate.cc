@@ -35,17 +35,17 @@ uint64_t Sum(const std::byte* data) {
 
 class ReadStep : public ops::Step {
  public:
-  explicit ReadStep(const memory::HostBuffer& buffer) : buffer_(buffer) {}
-  int32_t Tasks() const override { return static_cast<int32_t>(buffer_.size() / kPieceBytes); }
+  explicit ReadStep(std::span<const std::byte> memory) : memory_(memory) {}
+  int32_t Tasks() const override { return static_cast<int32_t>(memory_.size() / kPieceBytes); }
   bl_status Run(int32_t task, ops::Worker* /*worker*/) const override {
-    const uint64_t sum = Sum(buffer_.data() + static_cast<uint64_t>(task) * kPieceBytes);
+    const uint64_t sum = Sum(memory_.data() + static_cast<uint64_t>(task) * kPieceBytes);
     sum_.fetch_add(sum, std::memory_order_relaxed);
     return BL_OK;
   }
   uint64_t sum() const { return sum_.load(std::memory_order_relaxed); }
 
  private:
-  const memory::HostBuffer& buffer_;
+  std::span<const std::byte> memory_;
   mutable std::atomic<uint64_t> sum_{0};
 };
 
@@ -81,12 +81,18 @@ ReadRate::ReadRate(uint64_t bytes)
 double ReadRate::Measure(Pool& pool) {
   if (!written_) pool.Run(WriteStep(buffer_));
   written_ = true;
-  const ReadStep step(buffer_);
+  return Of({buffer_.data(), buffer_.size()}, pool, &sum_);
+}
+
+double ReadRate::Of(std::span<const std::byte> memory, Pool& pool, uint64_t* sum) {
+  const size_t skip = reinterpret_cast<uintptr_t>(memory.data()) % sizeof(Vector);
+  memory = memory.subspan(std::min(memory.size(), skip == 0 ? 0 : sizeof(Vector) - skip));
+  const ReadStep step(memory.first(memory.size() / kPieceBytes * kPieceBytes));
   const auto start = std::chrono::steady_clock::now();
   pool.Run(step);
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-  sum_ = step.sum();
-  return static_cast<double>(buffer_.size()) / time.count();
+  if (sum != nullptr) *sum = step.sum();
+  return static_cast<double>(step.Tasks()) * static_cast<double>(kPieceBytes) / time.count();
 }
 
 }  // namespace bloomery::exec

@@ -6,7 +6,9 @@
 //   double bytes_a_second = rate.Measure(pool);
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "runtime/exec/cpu/pool.h"
 #include "runtime/memory/host_buffer.h"
@@ -27,6 +29,10 @@ class ReadRate {
   // Reads everything once with all threads of the pool; bytes a second. The first call writes the
   // memory before, by the same threads.
   double Measure(Pool& pool);
+
+  // The same for memory that is there and written: its whole pieces of 1 MiB, which `*sum` is of. 0
+  // where it has none.
+  static double Of(std::span<const std::byte> memory, Pool& pool, uint64_t* sum = nullptr);
 
   // Sum of all 64-bit words, of the last Measure.
   uint64_t sum() const { return sum_; }

@@ -79,9 +79,28 @@ CardLoweredGraph CardLowering::Run() {
     buffers_.KeepToTheEnd(buffer);
     out_.exports.push_back({options_.wanted[i], buffer, ShapeOf(wanted_[i])});
   }
+  if (options_.picks) KeepPicks();
   out_.arena_bytes = buffers_.Plan();
   out_.buffers = buffers_.Take();
   return std::move(out_);
+}
+
+void CardLowering::KeepPicks() {
+  out_.picks.resize(description_.banks.size());
+  std::vector<bool> found(out_.picks.size(), false);
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const graph::Node& node = graph_.nodes[i];
+    if (!live_[i] || node.op->name != BL_OP_ROUTED_EXPERTS) continue;
+    const auto bank = static_cast<size_t>(node.attrs.I64("bank"));
+    found[bank] = ShapeOf(node.inputs[0]).domain == BL_DOMAIN_PASS_ROWS;
+    out_.picks[bank] = Of(node.inputs[1]);
+    buffers_.KeepToTheEnd(out_.picks[bank]);
+  }
+  const auto missing = std::ranges::find(found, false);
+  if (missing == found.end()) return;
+  throw Error(ErrorKind::kUnsupported,
+              "bank " + std::to_string(missing - found.begin()) +
+                  ": not all rows of a pass go through it, and what they pick cannot be told");
 }
 
 void CardLowering::LowerNode(graph::NodeId id) {

@@ -23,6 +23,7 @@ struct CardLowerOptions {
   int32_t slot_context = 0;  // rows of a slot's planes
   // Banks are split between card and host: expert launches read maps and hand picks over.
   bool split = false;
+  bool picks = false;                    // keep what rows pick to the end of the pass
   std::vector<std::string> wanted = {};  // exports to keep to the end of the pass
 };
 

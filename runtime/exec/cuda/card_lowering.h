@@ -64,6 +64,8 @@ class CardLowering {
   };
   using HeadInputsMaker = std::function<kernels::cuda::HeadInputs(const CardBinder&)>;
 
+  // What the rows of each bank pick lies there when the pass has ended.
+  void KeepPicks();
   void LowerNode(graph::NodeId id);
   void Embed(const graph::Node& node);
   void RmsNorm(const graph::Node& node);

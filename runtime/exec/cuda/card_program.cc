@@ -67,9 +67,11 @@ CardProgram::CardProgram(const CardLoweredGraph& lowered, const CardMemory& memo
   for (const CardExport& exported : lowered.exports) {
     exports_.push_back({exported.name, exported.shape, binder.Bytes(exported.buffer)});
   }
+  for (const BufferId picks : lowered.picks) picks_.push_back(binder.Ints(picks));
   if (memory.state == nullptr) return;
   std::vector<const std::byte*> kept;
   for (const Exported& exported : exports_) kept.push_back(exported.data);
+  for (const int32_t* picks : picks_) kept.push_back(reinterpret_cast<const std::byte*>(picks));
   JoinLayers(memory.launch, kept, memory.state, &steps_);
 }
 

@@ -186,6 +186,7 @@ struct CardLoweredGraph {
   std::vector<Buffer> buffers;
   std::vector<CardExport> exports;
   std::set<std::string> inexact;  // "attention/1 (band)"
+  std::vector<BufferId> picks;    // by bank, where they were asked for: what its rows picked
   bool best_logits = false;       // a launch leaves the best logits of the first rows
   uint64_t arena_bytes = 0;
   uint64_t workspace_bytes = 0;
@@ -220,6 +221,9 @@ class CardProgram {
   // Whether the host computes between launches, so that they cannot be one graph.
   bool needs_host() const { return needs_host_; }
   const Exported* Find(std::string_view name) const;
+  // By bank: what the rows of a pass picked, `used` experts a row, after it; on the card. Empty
+  // where nobody asked.
+  std::span<const int32_t* const> picks() const { return picks_; }
 
  private:
   int32_t rows_;
@@ -227,6 +231,7 @@ class CardProgram {
   CardRows inputs_;
   std::vector<CardStep> steps_;
   std::vector<Exported> exports_;
+  std::vector<const int32_t*> picks_;
   std::vector<uint32_t> rings_;
   bool needs_host_ = false;
 };

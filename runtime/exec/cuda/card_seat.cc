@@ -178,13 +178,10 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   for (int32_t row = 0; row < HostLogitRows(); ++row) {
     host_logits_[static_cast<size_t>(row)] = PinnedBuffer(LogitRowBytes(), "a row of logits");
   }
-  if (!options.residency.trace.empty()) {
-    throw Error(ErrorKind::kUnsupported,
-                card.Id() +
-                    ": what rows pick stays on the card, and cannot be traced there yet; "
-                    "trace with --device none: the picks are the same");
-  }
   StartResidency(options);
+  if (driver().ledger() != nullptr) {
+    picks_out_ = PinnedBuffer(PicksAt(description_.banks.size()) * sizeof(int32_t), "picks");
+  }
   MakePrograms(lowered, sizes);
   fetched_.resize(static_cast<size_t>(limits_.logit_rows_max));
   observed_.resize(options.observe.size() + 1);
@@ -203,6 +200,7 @@ std::vector<CardLoweredGraph> CardSeat::LowerAll(const SeatSource& source,
                            .slots = limits_.slots,
                            .slot_context = limits_.slot_context,
                            .split = is_split_,
+                           .picks = PicksAsked(options),
                            .wanted = {"logits"}};
     lower.wanted.insert(lower.wanted.end(), options.observe.begin(), options.observe.end());
     lowered.push_back(LowerForCard(graph, description_, lower));
@@ -295,6 +293,9 @@ void CardSeat::Plan(const model::ModelFile& model, const CardWeightLayout& weigh
   const uint64_t pinned =
       2 * sizes.words + static_cast<uint64_t>(HostLogitRows()) * LogitRowBytes() + ChunkBytes();
   host_plan_.Add("pinned for logits, rows and saved states", pinned);
+  if (PicksAsked(options)) {
+    host_plan_.Add("pinned for picks", PicksAt(description_.banks.size()) * sizeof(int32_t));
+  }
   if (is_split_) {
     HostExperts::Plan(model, description_, options, limits_.rows_max, &host_plan_);
     host_plan_.Add("pinned for hand-offs", CardSplit::PinnedBytes(description_, limits_.rows_max));
@@ -346,6 +347,31 @@ void CardSeat::EnqueueOut(const CardProgram& program) const {
   CheckCuda(cudaMemcpyAsync(words_out_.data(), program.inputs().base, program.inputs().Bytes(),
                             cudaMemcpyDeviceToHost, stream()),
             "copying the results of a pass from the card");
+  const std::span<const int32_t* const> picks = program.picks();
+  for (size_t bank = 0; bank < picks.size(); ++bank) {
+    const auto words = static_cast<size_t>(program.rows()) * description_.banks[bank].used;
+    CheckCuda(cudaMemcpyAsync(picks_out_.data() + PicksAt(bank) * sizeof(int32_t), picks[bank],
+                              words * sizeof(int32_t), cudaMemcpyDeviceToHost, stream()),
+              "copying picks from the card");
+  }
+}
+
+uint64_t CardSeat::PicksAt(size_t bank) const {
+  uint64_t words = 0;
+  for (size_t i = 0; i < bank; ++i) {
+    words += static_cast<uint64_t>(limits_.rows_max) * description_.banks[i].used;
+  }
+  return words;
+}
+
+void CardSeat::RecordPicks(size_t rows) {
+  PickLedger* const ledger = driver().ledger();
+  if (ledger == nullptr) return;
+  for (size_t bank = 0; bank < description_.banks.size(); ++bank) {
+    const auto* picks = reinterpret_cast<const int32_t*>(picks_out_.data()) + PicksAt(bank);
+    std::transform(picks, picks + rows * description_.banks[bank].used, ledger->Of(bank).begin(),
+                   [](int32_t id) { return static_cast<uint16_t>(id); });
+  }
 }
 
 void CardSeat::Enqueue(const CardProgram& program) const {
@@ -430,7 +456,11 @@ void CardSeat::Run(std::span<const PassRow> rows) {
   std::fill(fetched_.begin(), fetched_.end(), false);
   CountPass(rows.size());
   for (const PassRow& row : rows) planes_->SetLength(row.slot, row.index + 1);
-  if (driver().wants_times()) driver().SetTimes(counters_.host_seconds, counters_.wait_seconds);
+  RecordPicks(rows.size());
+  if (driver().wants_times() && split_ != nullptr) {
+    const HostExperts::Counts& host = split_->host().counts();
+    driver().SetTimes(host.seconds, host.waiting);
+  }
   driver().PassRan(rows);
 }
 
@@ -517,6 +547,12 @@ int32_t CardSeat::LandMoves(bool wait) {
   if (split_ == nullptr) return 0;
   Enter();
   return split_->LandMoves(wait);
+}
+
+memory::ResidencyRates CardSeat::MeasureRates() {
+  if (split_ == nullptr) return {};
+  Enter();
+  return split_->MeasureRates();
 }
 
 // What one row picks is known; what several do, their launches count on the card.

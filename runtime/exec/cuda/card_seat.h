@@ -52,6 +52,7 @@ class CardSeat : public Seat {
   std::span<const int32_t> FramesOf(size_t bank) const override;
   void BeginMove(const ExpertMove& move) override;
   int32_t LandMoves(bool wait) override;
+  memory::ResidencyRates MeasureRates() override;
   std::string PlanLine() const override { return plan_.Line() + "; " + host_plan_.Line(); }
   const memory::MemoryPlan& HostPlan() const override { return host_plan_; }
   std::string LoadLine() const override;
@@ -96,6 +97,13 @@ class CardSeat : public Seat {
   void Enqueue(const CardProgram& program) const;
   void EnqueueIn(const CardProgram& program) const;
   void EnqueueOut(const CardProgram& program) const;
+  // Whether somebody wants to know what rows pick: a trace, or a policy.
+  bool PicksAsked(const SeatOptions& options) const {
+    return is_split_ || !options.residency.trace.empty();
+  }
+  // Where a bank's picks come back, in pinned words; of all banks: how many.
+  uint64_t PicksAt(size_t bank) const;
+  void RecordPicks(size_t rows);
   const Ready& ReadyFor(size_t rows) const;
   void WriteInputs(const CardProgram& program, std::span<const PassRow> rows);
   void Start(const Ready& ready, int32_t rows);
@@ -136,6 +144,7 @@ class CardSeat : public Seat {
   const uint32_t* card_picks_ = nullptr;  // CardPicks, there
   PinnedBuffer words_in_;
   PinnedBuffer words_out_;
+  PinnedBuffer picks_out_;    // where picks are asked for: bank after bank, of the largest pass
   PinnedBuffer state_rows_;   // a chunk of rows on its way to or from a slot
   std::vector<Ready> ready_;  // row buckets ascending
   const CardProgram* last_ = nullptr;

@@ -1,6 +1,7 @@
 #include "runtime/exec/cuda/card_split.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "kernels-common/quant/cuda/card_form.h"
@@ -241,6 +242,37 @@ void CardSplit::Copy(uint32_t weight, int32_t expert, int32_t frame) const {
   CheckCuda(kernels::cuda::ToCardForm(launch_, matrix.format->ggml_type, first, to, matrix.n,
                                       matrix.k, 1),
             what);
+}
+
+memory::ResidencyRates CardSplit::MeasureRates() const {
+  memory::ResidencyRates rates;
+  if (frames_ < 1 || description_.banks.empty()) return rates;
+  const plugin::Bank& bank = description_.banks.front();
+  // Expert 0 goes once more where it lies; the best of a few, as the first finds the link asleep.
+  constexpr int kTimes = 5;
+  double copy_us = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kTimes; ++i) {
+    const Clock::time_point start = Clock::now();
+    for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
+      Copy(weight, 0, Map(0).front());
+    }
+    CheckCuda(cudaStreamSynchronize(copies_.get()), "measuring the link");
+    const std::chrono::duration<double, std::micro> time = Clock::now() - start;
+    copy_us = std::min(copy_us, time.count());
+  }
+  uint64_t bytes = 0;
+  for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
+    bytes += host_->Matrix(weight, 0).size();
+  }
+  // Experts are computed at a part of what reading alone reaches, the smaller the fewer a dispatch
+  // has; a card's memory is ten times as fast as a host's, and more.
+  constexpr double kOfReading = 0.6;
+  constexpr double kOfHost = 0.1;
+  const double reading = host_->MeasureReading();
+  if (reading > 0) rates.host_us = static_cast<double>(bytes) / (kOfReading * reading) * 1e6;
+  rates.card_us = kOfHost * rates.host_us;
+  rates.copy_us = copy_us;
+  return rates;
 }
 
 int32_t CardSplit::LandMoves(bool wait) {

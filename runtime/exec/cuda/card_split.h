@@ -75,6 +75,8 @@ class CardSplit {
   // As Seat has them.
   void BeginMove(const ExpertMove& move);
   int32_t LandMoves(bool wait);
+  // What an expert of the first bank costs, from what host and link do now: between passes.
+  memory::ResidencyRates MeasureRates() const;
   std::span<const int32_t> Map(size_t bank) const { return host_->Map(bank); }
   int32_t frames() const { return frames_; }
   // A copy, for any thread.

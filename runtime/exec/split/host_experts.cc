@@ -12,6 +12,7 @@
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
+#include "runtime/exec/cpu/read_rate.h"
 #include "runtime/memory/finite.h"
 #include "runtime/ops/linear.h"
 
@@ -381,6 +382,12 @@ void HostExperts::MakeSteps(size_t index) {
 int32_t HostExperts::Frames(size_t bank) const {
   return static_cast<int32_t>(
       std::ranges::count_if(maps_[bank], [](int32_t frame) { return frame >= 0; }));
+}
+
+double HostExperts::MeasureReading() const {
+  constexpr size_t kBytes = size_t{1} << 30;  // more than caches hold
+  const std::span<const std::byte> all = memory();
+  return ReadRate::Of(all.first(std::min(all.size(), kBytes)), *pool_);
 }
 
 std::span<const std::byte> HostExperts::Matrix(uint32_t weight, int32_t expert) const {

@@ -82,6 +82,9 @@ class HostExperts {
 
   const memory::WeightStore& weights() const { return *weights_; }
   int32_t threads() const { return pool_->threads(); }
+  // How fast the pool reads the weights, in bytes a second, measured now: between passes. 0 where
+  // they are less than 1 MiB.
+  double MeasureReading() const;
   std::string_view kernels() const { return backend_.name; }
 
   // What the host computed since loading.

@@ -121,7 +121,9 @@ TEST(ResidencyDriver, MovesBeginBeforeAPassAndLandBeforeTheNext) {
 TEST(ResidencyDriver, BudgetComesFromTheMeasuredRates) {
   FakeSeat seat(4, 2);
   // Two of four on the card: 1 * (10 + 4) / 2 = 7 us a pass, a copy 20: one at least.
-  EXPECT_EQ(ResidencyDriver(OneBank(4), 1, seat, {}).Status().moves_max, 1);
+  EXPECT_EQ(
+      ResidencyDriver(OneBank(4), 1, seat, {.kind = ResidencyKind::kPayback}).Status().moves_max,
+      1);
   const memory::ResidencyRates rates{.host_us = 96, .card_us = 4, .copy_us = 10};
   EXPECT_EQ(ResidencyDriver(OneBank(4), 1, seat, {.rates = rates}).Status().moves_max, 5);
   EXPECT_EQ(ResidencyDriver(OneBank(4), 1, seat, {.moves_max = 3}).Status().moves_max, 3);
