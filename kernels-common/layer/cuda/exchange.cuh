@@ -1,6 +1,7 @@
 // Inside CUDA sources: values on their way between the blocks of one kernel, through L2. Each is a
-// word of 8 bytes with the tag of the step that it belongs to: who writes it only stores, who reads
-// it polls the word itself. That saves the fence, the counter and the second trip of a barrier.
+// word of 8 bytes with the tag of the step that it belongs to, or three are a quad of 16 bytes with
+// one tag: who writes it only stores, who reads it polls the word itself. That saves the fence, the
+// counter and the second trip of a barrier.
 //
 // A word is written again only when no block can still wait for its old value; users show that by
 // what the writer itself has waited for. Stores and loads are relaxed: a word carries all it says.
@@ -31,6 +32,41 @@ __device__ __forceinline__ void PutPair(Word* at, std::uint32_t first, std::uint
   asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(Tagged(first, tag)),
                "l"(Tagged(second, tag))
                : "memory");
+}
+
+// Three values and their tag in one access of 16 bytes; 16-byte aligned.
+__device__ __forceinline__ void PutQuad(Word* at, const std::uint32_t (&bits)[3],
+                                        std::uint32_t tag) {
+  asm volatile(
+      "{\n"
+      ".reg .b128 quad;\n"
+      "mov.b128 quad, {%1, %2};\n"
+      "st.relaxed.gpu.global.b128 [%0], quad;\n"
+      "}" ::"l"(at),
+      "l"(static_cast<Word>(bits[1]) << 32 | bits[0]), "l"(Tagged(bits[2], tag))
+      : "memory");
+}
+// Waits for one.
+__device__ __forceinline__ void GetQuad(const Word* at, std::uint32_t tag,
+                                        std::uint32_t (&bits)[3]) {
+  Word first;
+  Word second;
+  for (unsigned polls = 0;; ++polls) {
+    asm volatile(
+        "{\n"
+        ".reg .b128 quad;\n"
+        "ld.relaxed.gpu.global.b128 quad, [%2];\n"
+        "mov.b128 {%0, %1}, quad;\n"
+        "}"
+        : "=l"(first), "=l"(second)
+        : "l"(at)
+        : "memory");
+    if (static_cast<std::uint32_t>(second >> 32) == tag) break;
+    if (polls > kPollsMax) __trap();
+  }
+  bits[0] = static_cast<std::uint32_t>(first);
+  bits[1] = static_cast<std::uint32_t>(first >> 32);
+  bits[2] = static_cast<std::uint32_t>(second);
 }
 
 // Waits for kCount words, `step` apart.

@@ -18,33 +18,30 @@ __device__ inline void OneRowBlock::BeginAttention() const {
   while (small.heads < S::kRatio && small.windows * (S::kHeads / small.heads) > Blocks()) {
     small.heads *= 2;
   }
-  small.units = small.windows * (S::kHeads / small.heads);
+  const int chunks = S::kHeads / small.heads;
+  small.units = small.windows * chunks;
+  // Units begin at blocks that have no third tile of QKV; so do merges.
+  small.first_unit = (static_cast<int>(blockIdx.x) + 2 * S::kHeadGroups) % Blocks();
+  small.first_window = small.first_unit / chunks;
+  small.first_kv_head = small.first_unit % chunks / (S::kRatio / small.heads);
+  small.rounds = (max(small.units - small.first_unit, 0) + Blocks() - 1) / Blocks();
   small.slot_at = static_cast<std::size_t>(*p_.pass.slot) * p_.pass.slot_bytes;
-}
-
-// Units begin at blocks that have no third tile of QKV; so do merges.
-__device__ inline int OneRowBlock::FirstUnit(const LayerThread& me) {
-  return (me.block + 2 * S::kHeadGroups) % Blocks();
 }
 
 // The block's first window to L2, while it waits for the row.
 __device__ inline void OneRowBlock::AskForWindow(const LayerThread& me) const {
   const LayerSmall& small = Small();
   const LayerWeights& w = Layer();
-  if (FirstUnit(me) >= small.units || me.thread >= 4 * kWindow) return;
-  const int chunks = S::kHeads / small.heads;
-  const int window = FirstUnit(me) / chunks;
-  const int kv_head = FirstUnit(me) % chunks / (S::kRatio / small.heads);
-  const int key = window * kWindow + me.thread / 2 % kWindow;
+  if (small.rounds == 0 || me.thread >= 4 * kWindow) return;
+  const int key = small.first_window * kWindow + me.thread / 2 % kWindow;
   if (key >= small.index) return;
   const std::byte* plane = me.thread < 2 * kWindow ? w.keys : w.values;
   const std::byte* line = plane + small.slot_at + key * Pass().row_bytes +
-                          kv_head * L::kValueStride + me.thread % 2 * 128;
+                          small.first_kv_head * L::kValueStride + me.thread % 2 * 128;
   asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
 }
 
 __device__ inline void OneRowBlock::Attend() {
-  const LayerThread me;
   const LayerSmall& small = Small();
   switch (small.heads) {
     case 2:
@@ -57,16 +54,18 @@ __device__ inline void OneRowBlock::Attend() {
       AttendUnits<8>();
       break;
   }
-  if (small.windows > 1 && FirstUnit(me) < S::kHeadGroups) MergeGroup(FirstUnit(me));
-  if (FirstUnit(me) < max(small.units, S::kHeadGroups)) OrderBeforeBulk();
+  if (small.windows > 1 && small.first_unit < S::kHeadGroups) MergeGroup(small.first_unit);
+  if (small.first_unit < max(small.units, S::kHeadGroups)) OrderBeforeBulk();
 }
 
 template <int kHeads>
 __device__ void OneRowBlock::AttendUnits() {
-  const LayerThread me;
   const LayerSmall& small = Small();
 #pragma unroll 1
-  for (int unit = FirstUnit(me); unit < small.units; unit += Blocks()) AttendUnit<kHeads>(unit);
+  for (int round = 0; round < small.rounds; ++round) {
+    AttendUnit<kHeads>(small.first_unit + round * Blocks(),
+                       static_cast<std::uint32_t>(layer_ * small.rounds + round) & 1U);
+  }
 }
 
 // What a unit is; read anew in each step, as LayerThread.
@@ -86,40 +85,43 @@ struct AttendedUnit {
 };
 
 template <int kHeads>
-__device__ void OneRowBlock::AttendUnit(int unit) {
+__device__ void OneRowBlock::AttendUnit(int unit, std::uint32_t phase) {
   CopyWindow<kHeads>(unit);
   MakeHeads<kHeads>(unit);
-  WaitForCopies<0>();
   __syncthreads();
+  WaitPhase(Barrier(L::kWindowBarrier), phase);
   Score<kHeads>(unit);
   __syncthreads();
   Softmax<kHeads>(unit);
   __syncthreads();
   AddValues<kHeads>(unit);
+  OrderBeforeBulk();  // what MakeHeads wrote, before the next window
   __syncthreads();
   if (Small().windows == 1) PutGroup(AttendedUnit<kHeads>(unit).first_head / 2);
 }
 
-// Rows of planes that earlier passes wrote.
+// Rows of planes that earlier passes wrote, by one warp: the others make heads meanwhile.
 template <int kHeads>
 __device__ void OneRowBlock::CopyWindow(int unit) const {
-  const AttendedUnit<kHeads> u(unit);
   const LayerThread me;
+  if (me.warp != kWindowWarp) return;
+  const AttendedUnit<kHeads> u(unit);
   const LayerSmall& small = Small();
   const LayerWeights& w = Layer();
-  constexpr int kParts = L::kValueStride / 16;
-  const std::size_t at = small.slot_at + u.begin * Pass().row_bytes + u.kv_head * L::kValueStride;
+  constexpr int kBytes = L::kValueStride;
+  const std::size_t at = small.slot_at + u.begin * Pass().row_bytes + u.kv_head * kBytes;
   const int old_keys = min(kWindow, small.index - u.begin);
-#pragma unroll 1
-  for (int i = me.thread; i < old_keys * kParts; i += S::kThreads) {
-    const int key = i / kParts;
-    const int part = i % kParts * 16;
-    CopyAsync<16>(layer_shared + L::kFirst + key * L::kKeyStride + part,
-                  w.keys + at + key * Pass().row_bytes + part);
-    CopyAsync<16>(layer_shared + L::kWindowValues + key * L::kValueStride + part,
-                  w.values + at + key * Pass().row_bytes + part);
+  if (me.lane == 0) {
+    ExpectBytes(Barrier(L::kWindowBarrier), static_cast<std::uint32_t>(2 * kBytes * old_keys));
   }
-  CommitCopies();
+  __syncwarp();
+#pragma unroll 1
+  for (int key = me.lane; key < old_keys; key += 32) {
+    CopyBulk(layer_shared + L::kFirst + key * L::kKeyStride, w.keys + at + key * Pass().row_bytes,
+             kBytes, Barrier(L::kWindowBarrier));
+    CopyBulk(layer_shared + L::kWindowValues + key * kBytes, w.values + at + key * Pass().row_bytes,
+             kBytes, Barrier(L::kWindowBarrier));
+  }
 }
 
 // q of the unit's heads, and where the window has the row's own key, k and v: to the stage, and by
@@ -315,8 +317,7 @@ __device__ inline void OneRowBlock::PutGroup(int group) const {
 #pragma unroll
   for (int copy = 0; copy < W::kCodeCopies; ++copy) {
     Word* words = Pass().words + W::kCodes + copy * W::kCodeWords + group * W::kCodeGroup;
-    PutPair(words + 2 * me.lane, codes.x, codes.y, tag_);
-    if (me.lane == 0) PutWord(words + 64, scale, tag_);
+    PutQuad(words + 2 * me.lane, {codes.x, codes.y, __float_as_uint(scale)}, tag_);
   }
 }
 

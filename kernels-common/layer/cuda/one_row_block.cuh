@@ -81,7 +81,8 @@ class OneRowBlock {
   using W = LayerWords;
   static constexpr int kRouterWarp = S::kInGroups;                  // has no codes to make
   static constexpr int kDownWarp = (S::kTeams - 1) * S::kInGroups;  // asks for down
-  static constexpr int kMergePairs = 4;  // that a thread of a merge waits for at once
+  static constexpr int kWindowWarp = S::kWarps - 2;  // copies windows; the last asks for weights
+  static constexpr int kMergePairs = 4;              // that a thread of a merge waits for at once
 
   // ---- Places.
 
@@ -187,11 +188,14 @@ class OneRowBlock {
     return me.block + team * S::kWorkers;
   }
 
+  __device__ std::size_t GateUpAt(const LayerThread& me, int team, std::int32_t expert) const {
+    return static_cast<std::size_t>(expert) * Layer().expert_bytes +
+           UnitOf(me, team) % S::kFfTiles * (S::kInGroups * kTileQ4K);
+  }
   __device__ void AskForGateUp(const LayerThread& me, int team, std::int32_t expert) const {
     constexpr int kBytes = S::kInGroups * kTileQ4K;
     const LayerWeights& w = Layer();
-    const std::size_t at =
-        static_cast<std::size_t>(expert) * w.expert_bytes + UnitOf(me, team) % S::kFfTiles * kBytes;
+    const std::size_t at = GateUpAt(me, team, expert);
     ExpectBytes(Barrier(L::kGateUpBarrier + team), 2 * kBytes);
     CopyBulkOnce(First(team), w.gate + at, kBytes, Barrier(L::kGateUpBarrier + team));
     CopyBulkOnce(First(team) + kBytes, w.up + at, kBytes, Barrier(L::kGateUpBarrier + team));
@@ -225,9 +229,8 @@ class OneRowBlock {
   __device__ void Begin() {
     const LayerThread me;
     tag_ = *p_.pass.epoch + 1;
-    if (me.thread < 16 && me.IsWorker()) {
-      const int at = 16 * me.block + me.thread;
-      PutWord(p_.pass.words + W::kX + at, __ldcg(p_.pass.x + at), tag_);
+    if (me.warp == 0 && me.IsWorker()) {
+      PutRow(me, p_.pass.words + W::kX, __ldcg(p_.pass.x + 16 * me.block + me.lane % 16), tag_);
     }
     const auto* from = reinterpret_cast<const uint4*>(p_.layers);
     auto* to = reinterpret_cast<uint4*>(layer_shared + L::kLayers);
@@ -236,7 +239,9 @@ class OneRowBlock {
     if (me.thread == S::kThreads - 1) {
       *reinterpret_cast<LayersPass*>(layer_shared + L::kPass) = p_.pass;
     }
-    if (me.thread < L::kBarrierCount) InitBarrier(Barrier(me.thread), 1);
+    if (me.thread < L::kBarrierCount) {
+      InitBarrier(Barrier(me.thread), me.thread == L::kIdsBarrier ? S::kPicks + S::kTeams : 1);
+    }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     if (me.thread < S::kHeadDim / 2) {
       reinterpret_cast<float2*>(layer_shared + L::kTurns)[me.thread] =
@@ -270,6 +275,16 @@ class OneRowBlock {
 
   // ---- Phases.
 
+  // One warp, whose lane l < 16 has the block's value l, puts them among those of all blocks.
+  __device__ static void PutRow(const LayerThread& me, Word* row, float value, std::uint32_t tag) {
+    const int first = 3 * me.lane % 16;
+    const std::uint32_t bits[3] = {
+        __shfl_sync(kAllLanes, __float_as_uint(value), first),
+        __shfl_sync(kAllLanes, __float_as_uint(value), (first + 1) % 16),
+        __shfl_sync(kAllLanes, __float_as_uint(value), (first + 2) % 16)};
+    if (me.lane < W::kRowQuads) PutQuad(row + 2 * (W::kRowQuads * me.block + me.lane), bits, tag);
+  }
+
   // u of N4 of a tile and a group's codes, for row lane/4 + 8*(lane % 2). Not inlined: five uses.
   __device__ static __noinline__ float TileValue(const std::byte* tile, const std::byte* codes,
                                                  bool q6k) {
@@ -301,6 +316,10 @@ class OneRowBlock {
     return codes.scale;
   }
 
+  __device__ static void TeamBarrier(const LayerThread& me) {
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + me.team), "n"(32 * S::kInGroups) : "memory");
+  }
+
   __device__ static std::byte* GroupCodes(const LayerThread& me) {
     return layer_shared + L::kGroups + me.group * OwnCodes::kBytes;
   }
@@ -319,11 +338,16 @@ class OneRowBlock {
       low = __ldg(reinterpret_cast<const float4*>(norm + first));
       high = __ldg(reinterpret_cast<const float4*>(norm + first) + 1);
     }
-#pragma unroll 1
-    for (int pair = me.thread; pair < S::kWidth / 2; pair += S::kThreads) {
-      std::uint32_t bits[2];
-      GetPairs<1>(words + 2 * pair, 0, tag, bits);
-      reinterpret_cast<uint2*>(values)[pair] = make_uint2(bits[0], bits[1]);
+    {
+      std::uint32_t bits[3];
+      GetQuad(words + 2 * me.thread, tag, bits);
+      const int quad = me.thread % W::kRowQuads;
+      float* to = values + me.thread / W::kRowQuads * 16 + 3 * quad;
+      to[0] = __uint_as_float(bits[0]);
+      if (quad + 1 < W::kRowQuads) {
+        to[1] = __uint_as_float(bits[1]);
+        to[2] = __uint_as_float(bits[2]);
+      }
     }
     __syncthreads();
     if (me.warp == 0) {
@@ -355,12 +379,7 @@ class OneRowBlock {
       if (me.warp == kRouterWarp) {
         WaitPhase(Barrier(L::kRouterBarrier), router_phase);
         const float* row = Floats(L::kRouter);
-        float sum = 0.0F;
-#pragma unroll 16
-        for (int i = 0; i < S::kWidth / 32; ++i) {
-          sum = __fmaf_rn(row[32 * i + me.lane], normed[32 * i + me.lane], sum);
-        }
-        sum = LaneTree(sum);
+        const float sum = LaneTree(LaneDot<S::kWidth>(row, normed));
         if (me.lane < W::kLogitCopies) {
           PutWord(logits + me.lane * W::kLogitWords + me.block, sum, tag);
         }
@@ -401,13 +420,12 @@ class OneRowBlock {
   }
 
   // one_row_attention.cuh
-  __device__ static int FirstUnit(const LayerThread& me);
   __device__ void AskForWindow(const LayerThread& me) const;
   __device__ void Attend();
   template <int kHeads>
   __device__ void AttendUnits();
   template <int kHeads>
-  __device__ void AttendUnit(int unit);
+  __device__ void AttendUnit(int unit, std::uint32_t phase);
   template <int kHeads>
   __device__ void CopyWindow(int unit) const;
   template <int kHeads>
@@ -428,22 +446,22 @@ class OneRowBlock {
     if (me.warp < S::kHeadGroups) {
       const Word* words = Pass().words + W::kCodes + (me.block % W::kCodeCopies) * W::kCodeWords +
                           me.warp * W::kCodeGroup;
-      std::uint32_t codes[2];
-      std::uint32_t scale[1];
-      GetPairs<1>(words + 2 * me.lane, 0, tag_, codes);
-      GetWords<1>(words + 64, 0, tag_, scale);
+      std::uint32_t bits[3];
+      GetQuad(words + 2 * me.lane, tag_, bits);
+      const std::uint32_t codes[2] = {bits[0], bits[1]};
       std::byte* own = layer_shared + L::kCodes + me.warp * OwnCodes::kBytes;
       OwnCodes::Store(own, codes, SumOfCodes(codes));
       __syncwarp();
       const int bytes = TileBytes(w, kOutputBit);
       WaitFor(L::kOutputBarrier);
       const float u = TileValue(Second(0) + me.warp * bytes, own, bytes == kTileQ6K);
-      StorePartial(me, partial + 16 * me.warp, __uint_as_float(scale[0]), u);
+      StorePartial(me, partial + 16 * me.warp, __uint_as_float(bits[2]), u);
     }
     __syncthreads();
-    if (me.thread < 16) {
-      const float y = Small().residual[me.thread] + Ascending<S::kHeadGroups>(partial + me.thread);
-      PutWord(Pass().words + W::kX2 + 16 * me.block + me.thread, y, tag_);
+    if (me.warp == 0) {
+      const int row = me.lane % 16;
+      const float y = Small().residual[row] + Ascending<S::kHeadGroups>(partial + row);
+      PutRow(me, Pass().words + W::kX2, y, tag_);
     }
   }
 
@@ -452,30 +470,53 @@ class OneRowBlock {
     MakeRow(Pass().words + W::kX2, tag_, w.ffn_norm, w.ffn_eps, Pass().words + W::kLogits,
             static_cast<std::uint32_t>(layer_) & 1U);
     const LayerThread me;
+    if (me.warp > 1) return;
+    const Word* words =
+        Pass().words + W::kLogits + me.block % W::kLogitCopies * W::kLogitWords + me.lane;
+    std::uint32_t bits[4];
+    GetWords<4>(words, 32, tag_, bits);
     if (me.warp == 0) {
-      const Word* words =
-          Pass().words + W::kLogits + me.block % W::kLogitCopies * W::kLogitWords + me.lane;
-      std::uint32_t bits[4];
-      GetWords<4>(words, 32, tag_, bits);
-      float p[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) p[j] = __uint_as_float(bits[j]);
+      // Probabilities almost always order as their logits do, which are there long before.
       const int my_pick = me.lane < S::kTeams ? UnitOf(me, me.lane) / S::kFfTiles : -1;
-      const Routed routed =
-          RouteUpTo(p, S::kExperts, S::kPicks - 1, [&](int pick, std::int32_t id) {
-            if (pick == my_pick) AskForGateUp(me, me.lane, id);
-          });
-      if (me.lane < S::kPicks) Small().ids[me.lane] = routed.my_id;
-      __syncwarp();
-      if (me.lane == 0) ArriveAtBarrier(Barrier(L::kIdsBarrier));
-      const float weight = routed.Weight(Pass().renormalise, Pass().weight_scale);
-      if (me.lane < S::kPicks) Small().weights[me.lane] = weight;
-      if (me.block != 0) return;
-      if (me.lane < S::kPicks && Pass().picks != nullptr) {
-        atomicAdd(Pass().picks + layer_ * S::kExperts + routed.my_id, 1U);
-      }
-      if (me.lane == 0 && !routed.finite) atomicMin(Pass().failed_row, 0);
+      GuessPicks(bits, [&](int pick, std::int32_t id) {
+        if (pick != my_pick) return;
+        AskForGateUp(me, me.lane, id);
+        Small().asked[me.lane] = id;
+      });
+      if (me.lane < S::kTeams) ArriveAtBarrier(Barrier(L::kIdsBarrier));
+      return;
     }
+    float p[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) p[j] = __uint_as_float(bits[j]);
+    const Routed routed =
+        RouteUpTo(p, S::kExperts, S::kPicks - 1, [](int /*pick*/, std::int32_t /*id*/) {});
+    if (me.lane < S::kPicks) {
+      Small().ids[me.lane] = routed.my_id;
+      ArriveAtBarrier(Barrier(L::kIdsBarrier));
+    }
+    const float weight = routed.Weight(Pass().renormalise, Pass().weight_scale);
+    if (me.lane < S::kPicks) Small().weights[me.lane] = weight;
+    if (me.block != 0) return;
+    if (me.lane < S::kPicks && Pass().picks != nullptr) {
+      atomicAdd(Pass().picks + layer_ * S::kExperts + routed.my_id, 1U);
+    }
+    if (me.lane == 0 && !routed.finite) atomicMin(Pass().failed_row, 0);
+  }
+
+  // Where a team's expert is not the one that was asked for: the right one, by its threads.
+  __device__ __noinline__ void ReplaceGateUp(const LayerThread& me, std::int32_t expert) const {
+    constexpr int kQuads = S::kInGroups * kTileQ4K / 16;
+    const LayerWeights& w = Layer();
+    const std::size_t at = GateUpAt(me, me.team, expert);
+    TeamBarrier(me);  // the other has come, for all
+    for (int i = me.thread % (32 * S::kInGroups); i < 2 * kQuads; i += 32 * S::kInGroups) {
+      const std::byte* from = i < kQuads ? w.gate + at : w.up + at;
+      reinterpret_cast<uint4*>(First(me.team))[i] =
+          __ldcg(reinterpret_cast<const uint4*>(from) + i % kQuads);
+    }
+    OrderBeforeBulk();
+    TeamBarrier(me);
   }
 
   __device__ void GateUp() {
@@ -483,11 +524,14 @@ class OneRowBlock {
     const int unit = UnitOf(me, me.team);
     float* partial = Floats(L::kPartial) + me.team * 2 * S::kInGroups * 16;
     WaitFor(L::kGateUpBarrier + me.team);
+    WaitFor(L::kIdsBarrier);
+    const std::int32_t expert = Small().ids[unit / S::kFfTiles];
+    if (expert != Small().asked[me.team]) ReplaceGateUp(me, expert);
     // Down is asked for when the last of gate and up are there: h needs those first.
-    if (me.warp == kDownWarp) {
-      WaitFor(L::kIdsBarrier);
-      if (me.lane < S::kPicks) AskForDown(me, me.lane, Small().ids[me.lane]);
+    if (me.warp == kDownWarp && me.lane < S::kPicks) {
+      AskForDown(me, me.lane, Small().ids[me.lane]);
     }
+    __syncwarp();
     const float scale = Small().scales[me.group];
 #pragma unroll 1
     for (int matrix = 0; matrix < 2; ++matrix) {
@@ -495,7 +539,7 @@ class OneRowBlock {
                                 GroupCodes(me), false);
       StorePartial(me, partial + 16 * (matrix * S::kInGroups + me.group), scale, u);
     }
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + me.team), "n"(32 * S::kInGroups) : "memory");
+    TeamBarrier(me);
     if (me.group == 0 && me.lane < 16) {
       const float gate = Ascending<S::kInGroups>(partial + me.lane);
       const float up = Ascending<S::kInGroups>(partial + 16 * S::kInGroups + me.lane);
@@ -513,8 +557,9 @@ class OneRowBlock {
     const LayerWeights& w = Layer();
     const int pick = me.warp / S::kFfGroups;
     const int group = me.warp % S::kFfGroups;
-    std::uint32_t bits[8];
+    // h is polled for when down is there: polls before take from the bandwidth of what comes.
     WaitFor(L::kDownBarrier + pick);
+    std::uint32_t bits[8];
     GetPairs<4>(Pass().words + W::kH + pick * S::kFf + 256 * group + 2 * me.lane, 64, tag_, bits);
     std::byte* own = layer_shared + L::kCodes + me.warp * OwnCodes::kBytes;
     const auto at = [&](int i) { return __uint_as_float(bits[i]); };
@@ -525,21 +570,24 @@ class OneRowBlock {
     float* partial = Floats(L::kDownPartial);
     StorePartial(me, partial + L::kPickStride * pick + 16 * group, scale, u);
     __syncthreads();
-    if (me.thread >= 16 * S::kPicks) {
+    if (me.warp != 0) {
       if (me.thread == S::kThreads - 1) AskForOutput(me, layer_ + 1);
       return;
     }
-    const int of_pick = me.thread % S::kPicks;
-    const int row = me.thread / S::kPicks;
-    const float y = Ascending<S::kFfGroups>(partial + L::kPickStride * of_pick + row);
-    const float moe = SumOfPicks(Small().weights[of_pick] * y, Pass().failed_row);
-    if (of_pick != 0) return;
-    const float x = Small().residual[row] + moe;
-    const int output = 16 * me.block + row;
+    // Lanes l and l + 16 have row l, four picks each.
+    const int row = me.lane % 16;
+    const int first = me.lane / 16 * (S::kPicks / 2);
+    float values[S::kPicks / 2];
+#pragma unroll
+    for (int i = 0; i < S::kPicks / 2; ++i) {
+      values[i] = Small().weights[first + i] *
+                  Ascending<S::kFfGroups>(partial + L::kPickStride * (first + i) + row);
+    }
+    const float x = Small().residual[row] + SumOfPicks(values, Pass().failed_row);
     if (layer_ + 1 < Pass().count) {
-      PutWord(Pass().words + W::kX + output, x, tag_);
-    } else {
-      Pass().out[output] = x;
+      PutRow(me, Pass().words + W::kX, x, tag_);
+    } else if (me.lane < 16) {
+      Pass().out[16 * me.block + row] = x;
     }
   }
 

@@ -98,20 +98,24 @@ struct LayersParams {
   LayersPass pass;
 };
 
-// Places of words. x, x2: values; qkv: heads of q, k, v; codes: a group of the heads' outputs, its
-// codes by lane and then its scale; h: by pick and group, so that lane l's pair i lies at 32i + l.
-// Copies of what all blocks poll at once: one copy is in one place of L2.
+// Places of words. x, x2: six quads a block, of its 16 values; qkv: heads of q, k, v; codes: a
+// group of the heads' outputs, a quad a lane: two words of codes, the scale; h: by pick and group,
+// so that lane l's pair i lies at 32i + l. Copies of what all blocks poll at once: one copy is in
+// one place of L2.
 struct LayerWords {
+  static constexpr int kRowQuads = 6;
+  static constexpr int kRowWords = 2 * kRowQuads * LayerShape::kWorkers;
+  static_assert(kRowQuads * LayerShape::kWorkers == LayerShape::kThreads);
   static constexpr int kCodeCopies = 4;
-  static constexpr int kCodeGroup = 80;  // 64 codes, a scale, padding
+  static constexpr int kCodeGroup = 64;
   static constexpr int kCodeWords = LayerShape::kHeadGroups * kCodeGroup;
   static constexpr int kLogitCopies = 8;
   static constexpr int kLogitWords = LayerShape::kExperts + 16;
   static constexpr int kX = 0;
-  static constexpr int kQkv = kX + LayerShape::kWidth;
+  static constexpr int kQkv = kX + kRowWords;
   static constexpr int kCodes = kQkv + 16 * LayerShape::kQkvTiles;
   static constexpr int kX2 = kCodes + kCodeCopies * kCodeWords;
-  static constexpr int kLogits = kX2 + LayerShape::kWidth;
+  static constexpr int kLogits = kX2 + kRowWords;
   static constexpr int kH = kLogits + kLogitCopies * kLogitWords;
   // Of windows: (m, l) of [head][window], then [head][window][dim].
   static constexpr int kSums = kH + LayerShape::kPicks * LayerShape::kFf;
@@ -150,6 +154,7 @@ struct LayerRoom {
     kGateUpBarrier,
     kDownBarrier = kGateUpBarrier + LayerShape::kTeams,
     kIdsBarrier = kDownBarrier + LayerShape::kPicks,
+    kWindowBarrier,  // one for each unit of a layer
     kBarrierCount
   };
   static constexpr int kBarriers = kLayers + static_cast<int>(sizeof(LayersParams::layers));
@@ -182,10 +187,16 @@ struct LayerSmall {
   std::int32_t windows;
   std::int32_t heads;  // of a unit
   std::int32_t units;
+  // The block's first unit, its window and kv head; how many units it has.
+  std::int32_t first_unit;
+  std::int32_t first_window;
+  std::int32_t first_kv_head;
+  std::int32_t rounds;
   float factor;
   float residual[16];                   // of the block's outputs
   float scales[LayerShape::kInGroups];  // of the row's groups
   std::int32_t ids[LayerShape::kPicks];
+  std::int32_t asked[LayerShape::kTeams];  // the expert whose gate and up a team gets
   float weights[LayerShape::kPicks];
   float sums[LayerShape::kRatio];
 };

@@ -153,18 +153,41 @@ __device__ __forceinline__ float NormFactor(const float* x, int k, float eps) {
   return ExactInverseSqrt(mean + eps);
 }
 
+// A lane's P of N8 of two rows of kK values in shared memory, by one warp; the next values are
+// loaded while these are added.
+template <int kK>
+__device__ __forceinline__ float LaneDot(const float* x, const float* y) {
+  constexpr int kSome = 16;
+  static_assert(kK % (2 * 32 * kSome) == 0);
+  const float* a = x + threadIdx.x % 32;
+  const float* b = y + threadIdx.x % 32;
+  float first[2][kSome];
+  float second[2][kSome];
+  const auto load = [&](int set, int from) {
+#pragma unroll
+    for (int i = 0; i < kSome; ++i) {
+      first[set][i] = a[32 * (from + i)];
+      second[set][i] = b[32 * (from + i)];
+    }
+  };
+  float sum = 0.0F;
+  load(0, 0);
+#pragma unroll
+  for (int from = 0; from < kK / 32; from += kSome) {
+    const int set = from / kSome % 2;
+    if (from + kSome < kK / 32) load(1 - set, from + kSome);
+#pragma unroll
+    for (int i = 0; i < kSome; ++i) sum = __fmaf_rn(first[set][i], second[set][i], sum);
+  }
+  return sum;
+}
+
 // The same for kK values, a power of two: its division is exact, and a correctly rounded
 // reciprocal is the division by one.
 template <int kK>
 __device__ __forceinline__ float NormFactorOf(const float* x, float eps) {
   static_assert((kK & (kK - 1)) == 0);
-  float sum = 0.0F;
-#pragma unroll 16
-  for (int i = 0; i < kK / 32; ++i) {
-    const float value = x[32 * i + threadIdx.x % 32];
-    sum = __fmaf_rn(value, value, sum);
-  }
-  const float mean = LaneTree(sum) * (1.0F / kK);
+  const float mean = LaneTree(LaneDot<kK>(x, x)) * (1.0F / kK);
   return __frcp_rn(__fsqrt_rn(mean + eps));
 }
 

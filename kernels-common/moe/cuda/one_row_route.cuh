@@ -62,6 +62,56 @@ __device__ __forceinline__ Routed RouteUpTo(float (&p)[4], int experts, int last
   return routed;
 }
 
+// Eight experts by descending logits to 25 bits (ties: the lower id), `bits` those of experts
+// 32j + lane, by one warp: each(pick, id) as soon as an expert is known. A guess of RouteRow's
+// picks: wrong where logits that it tells apart agree to 25 bits, or one is not finite.
+template <class Each>
+__device__ __forceinline__ void GuessPicks(const std::uint32_t (&bits)[4], const Each& each) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  std::uint32_t key[4];  // ordered as floats, then ids; descending
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const std::uint32_t ordered = bits[j] ^ ((bits[j] >> 31) != 0 ? 0xFFFFFFFFU : 0x80000000U);
+    key[j] = (ordered & ~127U) | static_cast<std::uint32_t>(127 - 32 * j - lane);
+  }
+  const auto order = [&](int i, int j) {
+    const std::uint32_t high = max(key[i], key[j]);
+    key[j] = min(key[i], key[j]);
+    key[i] = high;
+  };
+  order(0, 1);
+  order(2, 3);
+  order(0, 2);
+  order(1, 3);
+  order(1, 2);
+#pragma unroll 1
+  for (int pick = 0; pick < kOneRowPicks; ++pick) {
+    const std::uint32_t most = __reduce_max_sync(kAllLanes, key[0]);
+    if (key[0] == most) {
+      key[0] = key[1];
+      key[1] = key[2];
+      key[2] = key[3];
+      key[3] = 0;
+    }
+    each(pick, 127 - static_cast<int>(most & 127U));
+  }
+}
+
+// N7 of an output's eight picks, four a lane with v_p each, lanes l and l + 16: f32(sum Q) * 2^-32.
+__device__ __forceinline__ float SumOfPicks(const float (&values)[kOneRowPicks / 2],
+                                            std::int32_t* failed_row) {
+  bool valid = true;
+  long long sum = 0;
+#pragma unroll
+  for (const float value : values) {
+    valid = valid && fabsf(value) < 0x1p26F;
+    sum += __double2ll_rn(static_cast<double>(value) * 0x1p32);
+  }
+  if (!valid) atomicMin(failed_row, 0);
+  sum += __shfl_xor_sync(kAllLanes, sum, 16);
+  return __ll2float_rn(sum) * 0x1p-32F;
+}
+
 // N7 of an output's eight picks, lanes 8r + pick with v_p each: f32(sum Q) * 2^-32. `others`: Q of
 // picks that are summed elsewhere, counted once.
 __device__ __forceinline__ float SumOfPicks(float value, std::int32_t* failed_row,
