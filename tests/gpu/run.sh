@@ -44,6 +44,11 @@ if command -v compute-sanitizer >/dev/null; then
   # One model, decode of single rows and a prompt: every kind of launch of both kinds of programs.
   step "memcheck" 100 compute-sanitizer --tool memcheck --error-exitcode 9 bin/gpu_test_seat --gtest_filter='CardSeat.TheBestLogits*'
   step "racecheck" 100 compute-sanitizer --tool racecheck --error-exitcode 9 bin/gpu_test_seat --gtest_filter='CardSeat.TheBestLogits*'
+  # The kernels of the measured shape, which no model of the tests has.
+  for tool in memcheck racecheck; do
+    step "$tool: all layers in one launch, experts of few rows" 60 compute-sanitizer --tool $tool --error-exitcode 9 \
+      bin/gpu_test_kernels --gtest_filter='CardOneRowLayers.OneLayer*:CardRowsExperts.FewRowsAt*'
+  done
 else
   rows+=("| memcheck, racecheck | not run: there is no compute-sanitizer here | | |")
 fi

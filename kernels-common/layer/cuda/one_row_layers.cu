@@ -81,7 +81,8 @@ bool FitsExperts(const OneRowLayer& l) {
          d.top_k == S::kPicks && d.ids == g.ids && d.weights == g.weights && d.h == g.h &&
          IsType(d.down, kQ4K, kQ6K) && d.down.n == S::kWidth && d.down.k == S::kFf &&
          g.gate.expert_bytes <= UINT32_MAX && d.down.expert_bytes <= UINT32_MAX &&
-         d.residual == l.output.matrices[0].y && d.failed_row == g.failed_row;
+         g.frame_of == nullptr && d.frame_of == nullptr && d.residual == l.output.matrices[0].y &&
+         d.failed_row == g.failed_row;
 }
 
 // Counts of picks lie layer after layer, or nothing is counted.

@@ -388,6 +388,7 @@ cudaError_t AllowSet() {
 
 cudaError_t PrepareRowsExperts() {
   cudaError_t status = PrepareOneRowExperts();
+  if (status == cudaSuccess) status = PrepareFewRowsExperts();
   if (status == cudaSuccess) status = AllowSet<CommonTypes, true>();
   if (status == cudaSuccess) status = AllowSet<CommonTypes, false>();
   if (status == cudaSuccess) status = AllowSet<Types256, false>();
@@ -442,6 +443,7 @@ cudaError_t ExpertGateUpRows(const Launch& launch, const ExpertGateUpRowsArgs& a
     return cudaErrorInvalidValue;
   }
   if (both && HasOneRowGateUp(p)) return OneRowGateUp(launch, p);
+  if (HasFewRowsGateUp(launch, p)) return FewRowsGateUp(launch, p);
   if (group == 32) return StartGateUp<Types32, false>(launch, p);
   if (!CommonTypes::Has(p.gate.type) || !CommonTypes::Has(p.up.type)) {
     return StartGateUp<Types256, false>(launch, p);
@@ -479,6 +481,7 @@ cudaError_t ExpertDownRows(const Launch& launch, const ExpertDownRowsArgs& args)
   const std::size_t group = args.down.format->activation_group;
   if (group == 0) return FloatDown(launch, p);
   if (HasOneRowDown(p)) return OneRowDown(launch, p);
+  if (HasFewRowsDown(launch, p)) return FewRowsDown(launch, p);
   if (group == 32) return StartDown<Types32, false>(launch, p);
   if (!CommonTypes::Has(p.down.type)) return StartDown<Types256, false>(launch, p);
   return p.rows == 1 && p.frame_of == nullptr ? StartDown<CommonTypes, true>(launch, p)

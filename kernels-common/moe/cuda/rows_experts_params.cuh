@@ -261,6 +261,13 @@ cudaError_t PrepareOneRowExperts();
 cudaError_t OneRowGateUp(const Launch& launch, GateUpParams& params);
 cudaError_t OneRowDown(const Launch& launch, DownParams& params);
 
+// few_rows_experts.cu, the same for 2 to 8 rows.
+bool HasFewRowsGateUp(const Launch& launch, const GateUpParams& params);
+bool HasFewRowsDown(const Launch& launch, const DownParams& params);
+cudaError_t PrepareFewRowsExperts();
+cudaError_t FewRowsGateUp(const Launch& launch, GateUpParams& params);
+cudaError_t FewRowsDown(const Launch& launch, DownParams& params);
+
 // rows_experts_float.cu
 cudaError_t FloatGateUp(const Launch& launch, GateUpParams& params);
 cudaError_t FloatDown(const Launch& launch, DownParams& params);

@@ -67,6 +67,31 @@ TEST(CardOneRowLayers, HaveTheBitsOfSixLaunchesAtEveryDepth) {
   }
 }
 
+// Two logits that agree to 25 bits, the higher id's the larger, and both among the largest: experts
+// are asked for in the wrong order, and replaced.
+TEST(CardOneRowLayers, ExpertsThatWereGuessedWrongAreReplaced) {
+  constexpr std::size_t kWidth = LayerCase::kWidth;
+  LayerCase layers(kLayers, kBanks, 256);
+  for (const cuda::OneRowLayer& layer : layers.layers()) {
+    auto* rows = static_cast<float*>(const_cast<void*>(layer.router.matrices[0].weight.data));
+    std::vector<float> row(kWidth);
+    Check(cudaMemcpy(row.data(), rows, kWidth * sizeof(float), cudaMemcpyDeviceToHost));
+    const auto store = [&](std::size_t expert, float factor) {
+      std::vector<float> scaled(row);
+      for (float& value : scaled) value *= factor;
+      Check(cudaMemcpy(rows + expert * kWidth, scaled.data(), kWidth * sizeof(float),
+                       cudaMemcpyHostToDevice));
+    };
+    // One pair has positive logits.
+    for (const float sign : {1.0F, -1.0F}) {
+      const std::size_t first = sign > 0 ? 40 : 50;
+      store(first, 4.0F * sign);
+      store(first + 3, 4.0F * sign * (1.0F + 0x1p-21F));
+    }
+  }
+  for (const std::int32_t index : {3, 4, 130, 131}) ExpectSame(layers, 0, index);
+}
+
 TEST(CardOneRowLayers, PassesFollowEachOther) {
   LayerCase layers(kLayers, kBanks, 1024);
   for (std::int32_t index = 120; index < 140; ++index) ExpectSame(layers, 1, index);

@@ -409,6 +409,31 @@ TEST(CardRowsExperts, OneRowAtTheShapeWhereDecodeIsMeasured) {
   EXPECT_EQ(large.failed_row(), 0);
 }
 
+// Nine experts: more rows pick one than a turn takes; 40: most are one row's. Of fewer live rows
+// than the launch has, what was asked for early is thrown away.
+TEST(CardRowsExperts, FewRowsAtTheShapeWhereDecodeIsMeasured) {
+  Shape shape;
+  shape.top_k = 8;
+  shape.width = 2048;
+  shape.ff = 768;
+  for (const std::size_t rows : {2, 5, 8}) {
+    shape.rows = rows;
+    for (const std::size_t experts : {9, 40}) {
+      shape.live = experts == 9 ? rows : rows - 1;
+      shape.experts = experts;
+      shape.residual = experts != 9;
+      ExpectReferenceBits(shape, 12, 12, 14);
+      ExpectReferenceBits(shape, 12, 12, 12);
+    }
+  }
+  shape.live = shape.rows;
+  Pass large(shape, 12, 12, 14, 6);
+  for (std::size_t i = 0; i < shape.width; ++i) large.x()[3 * shape.width + i] *= 1e9F;
+  large.RunReference();
+  large.RunOnCard();
+  EXPECT_EQ(large.failed_row(), 3);
+}
+
 TEST(CardRowsExperts, ACardOfLessSharedMemoryMakesTheSameBits) {
   const testing::LessSharedMemory less;
   for (const std::size_t rows : {1, 8}) {
