@@ -63,8 +63,7 @@ __device__ void OneRowBlock::AttendUnits() {
   const LayerSmall& small = Small();
 #pragma unroll 1
   for (int round = 0; round < small.rounds; ++round) {
-    AttendUnit<kHeads>(small.first_unit + round * Blocks(),
-                       static_cast<std::uint32_t>(layer_ * small.rounds + round) & 1U);
+    AttendUnit<kHeads>(small.first_unit + round * Blocks());
   }
 }
 
@@ -85,43 +84,42 @@ struct AttendedUnit {
 };
 
 template <int kHeads>
-__device__ void OneRowBlock::AttendUnit(int unit, std::uint32_t phase) {
+__device__ void OneRowBlock::AttendUnit(int unit) {
   CopyWindow<kHeads>(unit);
   MakeHeads<kHeads>(unit);
   __syncthreads();
-  WaitPhase(Barrier(L::kWindowBarrier), phase);
   Score<kHeads>(unit);
   __syncthreads();
   Softmax<kHeads>(unit);
   __syncthreads();
   AddValues<kHeads>(unit);
-  OrderBeforeBulk();  // what MakeHeads wrote, before the next window
   __syncthreads();
   if (Small().windows == 1) PutGroup(AttendedUnit<kHeads>(unit).first_head / 2);
 }
 
-// Rows of planes that earlier passes wrote, by one warp: the others make heads meanwhile.
+// Rows of planes that earlier passes wrote, by the warps that make no head.
 template <int kHeads>
 __device__ void OneRowBlock::CopyWindow(int unit) const {
+  constexpr int kBusy = 32 * (kHeads + 2);
   const LayerThread me;
-  if (me.warp != kWindowWarp) return;
+  if (me.thread < kBusy) return;
   const AttendedUnit<kHeads> u(unit);
   const LayerSmall& small = Small();
   const LayerWeights& w = Layer();
-  constexpr int kBytes = L::kValueStride;
-  const std::size_t at = small.slot_at + u.begin * Pass().row_bytes + u.kv_head * kBytes;
+  constexpr int kParts = L::kValueStride / 16;
+  const std::size_t at = small.slot_at + u.begin * Pass().row_bytes + u.kv_head * L::kValueStride;
   const int old_keys = min(kWindow, small.index - u.begin);
-  if (me.lane == 0) {
-    ExpectBytes(Barrier(L::kWindowBarrier), static_cast<std::uint32_t>(2 * kBytes * old_keys));
-  }
-  __syncwarp();
 #pragma unroll 1
-  for (int key = me.lane; key < old_keys; key += 32) {
-    CopyBulk(layer_shared + L::kFirst + key * L::kKeyStride, w.keys + at + key * Pass().row_bytes,
-             kBytes, Barrier(L::kWindowBarrier));
-    CopyBulk(layer_shared + L::kWindowValues + key * kBytes, w.values + at + key * Pass().row_bytes,
-             kBytes, Barrier(L::kWindowBarrier));
+  for (int i = me.thread - kBusy; i < old_keys * kParts; i += S::kThreads - kBusy) {
+    const int key = i / kParts;
+    const int part = i % kParts * 16;
+    CopyAsync<16>(layer_shared + L::kFirst + key * L::kKeyStride + part,
+                  w.keys + at + key * Pass().row_bytes + part);
+    CopyAsync<16>(layer_shared + L::kWindowValues + key * L::kValueStride + part,
+                  w.values + at + key * Pass().row_bytes + part);
   }
+  CommitCopies();
+  WaitForCopies<0>();
 }
 
 // q of the unit's heads, and where the window has the row's own key, k and v: to the stage, and by
@@ -310,15 +308,8 @@ __device__ inline void OneRowBlock::PutGroup(int group) const {
   const LayerThread me;
   if (me.warp != 0) return;
   const auto* at = reinterpret_cast<const float4*>(Floats(L::kQuery) + 8 * me.lane);
-  std::byte* own = layer_shared + L::kCodes;
-  const float scale = StoreCodes(own, at[0], at[1]);
-  __syncwarp();
-  const uint2 codes = reinterpret_cast<const uint2*>(own)[me.lane];
-#pragma unroll
-  for (int copy = 0; copy < W::kCodeCopies; ++copy) {
-    Word* words = Pass().words + W::kCodes + copy * W::kCodeWords + group * W::kCodeGroup;
-    PutQuad(words + 2 * me.lane, {codes.x, codes.y, __float_as_uint(scale)}, tag_);
-  }
+  PutCodes(me, layer_shared + L::kCodes, at[0], at[1],
+           Pass().words + W::kCodes + group * W::kCodeGroup, W::kCodeWords);
 }
 
 // Windows of two heads, ascending, kMergeWindows at a time; values come into kFirst.

@@ -81,8 +81,7 @@ class OneRowBlock {
   using W = LayerWords;
   static constexpr int kRouterWarp = S::kInGroups;                  // has no codes to make
   static constexpr int kDownWarp = (S::kTeams - 1) * S::kInGroups;  // asks for down
-  static constexpr int kWindowWarp = S::kWarps - 2;  // copies windows; the last asks for weights
-  static constexpr int kMergePairs = 4;              // that a thread of a merge waits for at once
+  static constexpr int kMergePairs = 4;  // that a thread of a merge waits for at once
 
   // ---- Places.
 
@@ -320,6 +319,28 @@ class OneRowBlock {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + me.team), "n"(32 * S::kInGroups) : "memory");
   }
 
+  // A group's codes from lane l's values 8l .. 8l+7, to `own` and to all copies of `words`, which
+  // are `stride` apart; returns the scale.
+  __device__ float PutCodes(const LayerThread& me, std::byte* own, float4 low, float4 high,
+                            Word* words, int stride) const {
+    const float scale = StoreCodes(own, low, high);
+    const uint2 codes = reinterpret_cast<const uint2*>(own)[me.lane];
+#pragma unroll
+    for (int copy = 0; copy < W::kCodeCopies; ++copy) {
+      PutQuad(words + copy * stride + 2 * me.lane, {codes.x, codes.y, __float_as_uint(scale)},
+              tag_);
+    }
+    return scale;
+  }
+  // Waits for such codes; stores them to `own` and returns the scale.
+  __device__ float GetCodes(const LayerThread& me, std::byte* own, const Word* words) const {
+    std::uint32_t bits[3];
+    GetQuad(words + 2 * me.lane, tag_, bits);
+    const std::uint32_t codes[2] = {bits[0], bits[1]};
+    OwnCodes::Store(own, codes, SumOfCodes(codes));
+    return __uint_as_float(bits[2]);
+  }
+
   __device__ static std::byte* GroupCodes(const LayerThread& me) {
     return layer_shared + L::kGroups + me.group * OwnCodes::kBytes;
   }
@@ -425,7 +446,7 @@ class OneRowBlock {
   template <int kHeads>
   __device__ void AttendUnits();
   template <int kHeads>
-  __device__ void AttendUnit(int unit, std::uint32_t phase);
+  __device__ void AttendUnit(int unit);
   template <int kHeads>
   __device__ void CopyWindow(int unit) const;
   template <int kHeads>
@@ -446,16 +467,13 @@ class OneRowBlock {
     if (me.warp < S::kHeadGroups) {
       const Word* words = Pass().words + W::kCodes + (me.block % W::kCodeCopies) * W::kCodeWords +
                           me.warp * W::kCodeGroup;
-      std::uint32_t bits[3];
-      GetQuad(words + 2 * me.lane, tag_, bits);
-      const std::uint32_t codes[2] = {bits[0], bits[1]};
       std::byte* own = layer_shared + L::kCodes + me.warp * OwnCodes::kBytes;
-      OwnCodes::Store(own, codes, SumOfCodes(codes));
+      const float scale = GetCodes(me, own, words);
       __syncwarp();
       const int bytes = TileBytes(w, kOutputBit);
       WaitFor(L::kOutputBarrier);
       const float u = TileValue(Second(0) + me.warp * bytes, own, bytes == kTileQ6K);
-      StorePartial(me, partial + 16 * me.warp, __uint_as_float(bits[2]), u);
+      StorePartial(me, partial + 16 * me.warp, scale, u);
     }
     __syncthreads();
     if (me.warp == 0) {
@@ -505,7 +523,8 @@ class OneRowBlock {
   }
 
   // Where a team's expert is not the one that was asked for: the right one, by its threads.
-  __device__ __noinline__ void ReplaceGateUp(const LayerThread& me, std::int32_t expert) const {
+  __device__ __noinline__ void ReplaceGateUp(std::int32_t expert) const {
+    const LayerThread me;
     constexpr int kQuads = S::kInGroups * kTileQ4K / 16;
     const LayerWeights& w = Layer();
     const std::size_t at = GateUpAt(me, me.team, expert);
@@ -526,18 +545,20 @@ class OneRowBlock {
     WaitFor(L::kGateUpBarrier + me.team);
     WaitFor(L::kIdsBarrier);
     const std::int32_t expert = Small().ids[unit / S::kFfTiles];
-    if (expert != Small().asked[me.team]) ReplaceGateUp(me, expert);
+    if (expert != Small().asked[me.team]) ReplaceGateUp(expert);
     // Down is asked for when the last of gate and up are there: h needs those first.
     if (me.warp == kDownWarp && me.lane < S::kPicks) {
       AskForDown(me, me.lane, Small().ids[me.lane]);
     }
     __syncwarp();
     const float scale = Small().scales[me.group];
-#pragma unroll 1
+    const std::byte* codes = GroupCodes(me);
+    float u[2];
+    OneRowValuesQ4K<2>(First(me.team) + me.group * kTileQ4K, S::kInGroups * kTileQ4K, codes,
+                       codes + OwnCodes::kHigh, codes + OwnCodes::kLow, u);
+#pragma unroll
     for (int matrix = 0; matrix < 2; ++matrix) {
-      const float u = TileValue(First(me.team) + (matrix * S::kInGroups + me.group) * kTileQ4K,
-                                GroupCodes(me), false);
-      StorePartial(me, partial + 16 * (matrix * S::kInGroups + me.group), scale, u);
+      StorePartial(me, partial + 16 * (matrix * S::kInGroups + me.group), scale, u[matrix]);
     }
     TeamBarrier(me);
     if (me.group == 0 && me.lane < 16) {
@@ -557,13 +578,22 @@ class OneRowBlock {
     const LayerWeights& w = Layer();
     const int pick = me.warp / S::kFfGroups;
     const int group = me.warp % S::kFfGroups;
-    // h is polled for when down is there: polls before take from the bandwidth of what comes.
-    WaitFor(L::kDownBarrier + pick);
-    std::uint32_t bits[8];
-    GetPairs<4>(Pass().words + W::kH + pick * S::kFf + 256 * group + 2 * me.lane, 64, tag_, bits);
     std::byte* own = layer_shared + L::kCodes + me.warp * OwnCodes::kBytes;
-    const auto at = [&](int i) { return __uint_as_float(bits[i]); };
-    const float scale = StoreCodes(own, {at(0), at(1), at(2), at(3)}, {at(4), at(5), at(6), at(7)});
+    Word* codes = Pass().words + W::kHCodes + me.warp * W::kCodeGroup;
+    float scale;
+    if (me.warp == me.block) {
+      // h is made codes of once, by a warp of as many blocks: for all to read it would take longer.
+      std::uint32_t bits[8];
+      GetPairs<4>(Pass().words + W::kH + pick * S::kFf + 256 * group + 2 * me.lane, 64, tag_, bits);
+      const auto at = [&](int i) { return __uint_as_float(bits[i]); };
+      scale = PutCodes(me, own, {at(0), at(1), at(2), at(3)}, {at(4), at(5), at(6), at(7)}, codes,
+                       W::kHCodeWords);
+      WaitFor(L::kDownBarrier + pick);
+    } else {
+      // Polled for when down is there: polls before take from the bandwidth of what comes.
+      WaitFor(L::kDownBarrier + pick);
+      scale = GetCodes(me, own, codes + me.block % W::kCodeCopies * W::kHCodeWords);
+    }
     __syncwarp();
     const int bytes = TileBytes(w, kDownBit);
     const float u = TileValue(Second(pick) + group * bytes, own, bytes == kTileQ6K);

@@ -117,8 +117,10 @@ struct LayerWords {
   static constexpr int kX2 = kCodes + kCodeCopies * kCodeWords;
   static constexpr int kLogits = kX2 + kRowWords;
   static constexpr int kH = kLogits + kLogitCopies * kLogitWords;
+  static constexpr int kHCodes = kH + LayerShape::kPicks * LayerShape::kFf;
+  static constexpr int kHCodeWords = LayerShape::kPicks * LayerShape::kFfGroups * kCodeGroup;
   // Of windows: (m, l) of [head][window], then [head][window][dim].
-  static constexpr int kSums = kH + LayerShape::kPicks * LayerShape::kFf;
+  static constexpr int kSums = kHCodes + kCodeCopies * kHCodeWords;
 
   __host__ __device__ static constexpr std::size_t OfWindows(std::size_t windows) {
     return static_cast<std::size_t>(LayerShape::kHeads) * windows * (2 + LayerShape::kHeadDim);
@@ -154,7 +156,6 @@ struct LayerRoom {
     kGateUpBarrier,
     kDownBarrier = kGateUpBarrier + LayerShape::kTeams,
     kIdsBarrier = kDownBarrier + LayerShape::kPicks,
-    kWindowBarrier,  // one for each unit of a layer
     kBarrierCount
   };
   static constexpr int kBarriers = kLayers + static_cast<int>(sizeof(LayersParams::layers));

@@ -134,9 +134,11 @@ __device__ __forceinline__ float OneRowValue(const std::byte* tile, const std::b
 
 // Loops over vectors stay rolled: the code of six kernels a layer shares an instruction cache, and
 // tiles in shared memory need no registers indexed at compile time.
-template <>
-__device__ __forceinline__ float OneRowValue<kQ4K>(const std::byte* tile, const std::byte* codes,
-                                                   const std::byte* high, const std::byte* low) {
+// Of kTiles tiles of Q4_K, `stride` apart, for the same codes.
+template <int kTiles>
+__device__ __forceinline__ void OneRowValuesQ4K(const std::byte* tile, int stride,
+                                                const std::byte* codes, const std::byte* high,
+                                                const std::byte* low, float (&u)[kTiles]) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int q = lane % 4;
   // Steps of a pair of sub-blocks: the low nibbles (even column, minus the odd one), the bytes (odd
@@ -146,22 +148,36 @@ __device__ __forceinline__ float OneRowValue<kQ4K>(const std::byte* tile, const 
   const uint2 low_own =
       odd ? make_uint2(NegateBytes(own.x), NegateBytes(own.y)) : make_uint2(own.x, own.y);
   const uint2 byte_own = odd ? own : make_uint2(0, 0);
-  int nibbles[4] = {};
-  int bytes[4] = {};
+  int nibbles[kTiles][4] = {};
+  int bytes[kTiles][4] = {};
 #pragma unroll 2
   for (int pair = 0; pair < 4; ++pair) {
     const bool mine = lane / 8 == pair;
-    std::uint32_t all[4];
-    FromShared::Words(tile + pair * 512 + lane * 16, all);
-    const std::uint32_t half[4] = {all[0] & 0x0F0F0F0FU, all[1] & 0x0F0F0F0FU, all[2] & 0x0F0F0F0FU,
-                                   all[3] & 0x0F0F0F0FU};
-    MmaUnsigned32(nibbles, half, mine ? low_own.x : 0U, mine ? low_own.y : 0U);
-    MmaUnsigned32(bytes, all, mine ? byte_own.x : 0U, mine ? byte_own.y : 0U);
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      std::uint32_t all[4];
+      FromShared::Words(tile + i * stride + pair * 512 + lane * 16, all);
+      const std::uint32_t half[4] = {all[0] & 0x0F0F0F0FU, all[1] & 0x0F0F0F0FU,
+                                     all[2] & 0x0F0F0F0FU, all[3] & 0x0F0F0F0FU};
+      MmaUnsigned32(nibbles[i], half, mine ? low_own.x : 0U, mine ? low_own.y : 0U);
+      MmaUnsigned32(bytes[i], all, mine ? byte_own.x : 0U, mine ? byte_own.y : 0U);
+    }
   }
-  SixBitRows scales;
-  LoadRows<FromShared>(tile + 2048, lane, scales.rows);
-  return ScaleQ4K(scales, q, nibbles, bytes,
-                  [&](const std::uint32_t(&mins)[2]) { return SumOfSums(mins, high, low); });
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+    SixBitRows scales;
+    LoadRows<FromShared>(tile + i * stride + 2048, lane, scales.rows);
+    u[i] = ScaleQ4K(scales, q, nibbles[i], bytes[i],
+                    [&](const std::uint32_t(&mins)[2]) { return SumOfSums(mins, high, low); });
+  }
+}
+
+template <>
+__device__ __forceinline__ float OneRowValue<kQ4K>(const std::byte* tile, const std::byte* codes,
+                                                   const std::byte* high, const std::byte* low) {
+  float u[1];
+  OneRowValuesQ4K<1>(tile, 0, codes, high, low, u);
+  return u[0];
 }
 
 template <>
