@@ -8,6 +8,7 @@
 #include "runtime/base/limits.h"
 #include "runtime/base/log.h"
 #include "runtime/base/utf8.h"
+#include "runtime/text/chat/reasoning.h"
 
 namespace bloomery::serve {
 namespace {
@@ -405,6 +406,8 @@ std::vector<std::vector<text::TokenId>> ReadPrompts(const Fields& body,
 GenerationFields ReadGenerationFields(const Fields& body, const ServeSettings& settings,
                                       const Seat& seat, std::string_view probabilities_alias) {
   RefuseUnsupported(body);
+  chat::ParseReasoningFormat(  // of use to chats alone; a wrong one is refused everywhere
+      body.String("reasoning_format").value_or(settings.reasoning_format));
   GenerationFields fields;
   fields.answer = ReadAnswer(body, settings);
   engine::GenerateRequest& request = fields.request;

@@ -13,8 +13,11 @@ using Kind = engine::SlotAction::Kind;
 
 [[noreturn]] void Refuse(const char* what) { throw Error(ErrorKind::kBadRequest, what); }
 
-int32_t SlotIdOf(std::string_view path) {
-  const std::string_view text = path.substr(path.rfind('/') + 1);
+constexpr std::string_view kFolder = "/slots/";
+
+// What is behind the route's own part, whatever --api-prefix comes before.
+int32_t SlotIdOf(std::string_view path, std::string_view prefix) {
+  const std::string_view text = path.substr(prefix.size() + kFolder.size());
   int32_t id = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
   if (error != std::errc() || end != text.data() + text.size()) Refuse("Invalid slot ID");
@@ -77,7 +80,7 @@ void HandleSlotAction(const RouteContext& context) {
                 "saving and restoring slots is switched off; start with --slot-save-path DIR");
   }
   const HttpRequest& request = context.exchange->request();
-  const int32_t slot = SlotIdOf(request.path);
+  const int32_t slot = SlotIdOf(request.path, context.settings.api_prefix);
   const Kind kind = KindOf(request);
   const std::string name = kind == Kind::kErase ? "" : FileNameOf(request);
   const std::shared_ptr<HttpExchange> exchange = context.exchange;

@@ -53,10 +53,26 @@ uint64_t StateFileBytes(uint64_t identity_bytes, uint64_t row_bytes, int32_t fir
          static_cast<uint64_t>(BlockCount(tokens - first)) * kChecksumBytes;
 }
 
+void RequireRoom(const std::string& name, uint64_t bytes, uint64_t available) {
+  if (available >= kDiskBytesLeftMin && available - kDiskBytesLeftMin >= bytes) return;
+  throw Error(ErrorKind::kNoInput,
+              "'" + name + "' would take " + std::to_string(bytes) + " of the disk's " +
+                  std::to_string(available) + " free bytes, of which " +
+                  std::to_string(kDiskBytesLeftMin) + " are left to others; make room");
+}
+
 uint64_t WriteStateFile(const std::string& path, const Identity& identity, uint64_t row_bytes,
                         std::span<const Token> tokens, int32_t first,
                         std::span<const BlockPtr> blocks) {
   const std::string names = IdentityText(identity);
+  std::error_code unknown;
+  const auto folder = std::filesystem::path(path).parent_path();
+  const auto space = std::filesystem::space(folder.empty() ? "." : folder, unknown);
+  if (!unknown) {
+    RequireRoom(Printable(std::filesystem::path(path).filename().string()),
+                StateFileBytes(names.size(), row_bytes, first, static_cast<int32_t>(tokens.size())),
+                space.available);
+  }
   std::string header(kMagic);
   Put(header, Head{.identity_bytes = static_cast<uint32_t>(names.size()),
                    .row_bytes = row_bytes,

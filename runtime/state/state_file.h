@@ -27,8 +27,14 @@ namespace bloomery::state {
 // Bytes of a file with the rows [first, tokens) under an identity text of `identity_bytes`.
 uint64_t StateFileBytes(uint64_t identity_bytes, uint64_t row_bytes, int32_t first, int32_t tokens);
 
+// Throws Error(kNoInput) naming `name` where a file of `bytes` would leave a disk with `available`
+// free bytes less than kDiskBytesLeftMin: clients choose how many states are saved.
+void RequireRoom(const std::string& name, uint64_t bytes, uint64_t available);
+inline constexpr uint64_t kDiskBytesLeftMin = 256ull << 20;
+
 // Writes `path`: blocks hold the rows from `first`, all but the last kBlockRows of them. Replaces
-// what had the name, in one step. Returns the bytes written. Throws Error(kNoInput).
+// what had the name, in one step. Returns the bytes written. Throws Error(kNoInput), also as
+// RequireRoom does.
 uint64_t WriteStateFile(const std::string& path, const Identity& identity, uint64_t row_bytes,
                         std::span<const Token> tokens, int32_t first,
                         std::span<const BlockPtr> blocks);

@@ -45,7 +45,7 @@ bool IsLazy(const ToolGrammarRequest& request) {
 
 class Builder {
  public:
-  explicit Builder(const ToolGrammarRequest& request) : request_(request) {
+  explicit Builder(const ToolGrammarRequest& request) : request_(request), types_(*request.tools) {
     gap_ = writer_.AddRule("gap", "(\"\\n\" | \" \")?");
   }
 
@@ -55,7 +55,7 @@ class Builder {
       const rapidjson::Value& function = (*request_.tools)[i]["function"];
       if (!request_.function.empty() && Name(function["name"]) != request_.function) continue;
       try {
-        calls.push_back(Call(function));
+        calls.push_back(Call(function, types_.tools()[i]));
       } catch (const Error& error) {
         throw Error(error.kind(), "Field 'tools[" + std::to_string(i) + "]': " + error.what());
       }
@@ -101,7 +101,7 @@ class Builder {
     return Alternatives(blocks);
   }
 
-  std::string Call(const rapidjson::Value& function) {
+  std::string Call(const rapidjson::Value& function, const ToolSpec& spec) {
     const std::string_view name = Name(function["name"]);
     switch (request_.syntax) {
       case ToolSyntax::kHermes:
@@ -113,15 +113,15 @@ class Builder {
         const std::string open =
             "(" + Lit("<tool_call>") + " " + gap_ + ")" + (request_.required ? "" : "?");
         return open + " " + Lit("<function=" + std::string(name) + ">") + " " + gap_ + " " +
-               Parameters(function) + " " + Lit("</function>") + " " + gap_ + " " +
+               Parameters(function, spec) + " " + Lit("</function>") + " " + gap_ + " " +
                Lit("</tool_call>");
       }
       case ToolSyntax::kGlmXml:
-        return Lit("<tool_call>" + std::string(name)) + " " + gap_ + " " + Parameters(function) +
-               " " + Lit("</tool_call>");
+        return Lit("<tool_call>" + std::string(name)) + " " + gap_ + " " +
+               Parameters(function, spec) + " " + Lit("</tool_call>");
       case ToolSyntax::kDsml:
         return Lit("<｜DSML｜invoke name=\"" + std::string(name) + "\">") + " " + gap_ + " " +
-               Parameters(function) + " " + Lit("</｜DSML｜invoke>");
+               Parameters(function, spec) + " " + Lit("</｜DSML｜invoke>");
       case ToolSyntax::kNone:
         break;
     }
@@ -147,7 +147,7 @@ class Builder {
 
   // ---- XML-like arguments
 
-  std::string Parameters(const rapidjson::Value& function) {
+  std::string Parameters(const rapidjson::Value& function, const ToolSpec& spec) {
     const rapidjson::Value* schema = SchemaOf(function);
     if (schema == nullptr) return "\"\"";
     const rapidjson::Value* properties = FindNonNull(*schema, "properties");
@@ -155,8 +155,6 @@ class Builder {
     if (!properties->IsObject()) {
       throw Error(ErrorKind::kBadRequest, "function.parameters.properties must be an object");
     }
-    const ToolSet types(*request_.tools);
-    const ToolSpec& spec = *types.Find(Name(function["name"]));
     std::vector<Parameter> parameters;
     for (const auto& member : properties->GetObject()) {
       const std::string_view key = Name(member.name);
@@ -256,7 +254,8 @@ class Builder {
     std::vector<std::string> ways;
     if (types.text) ways.push_back(HeadOf(name, true) + " " + TextValue(schema, types));
     if (!types.text || (types.other && request_.syntax == ToolSyntax::kDsml)) {
-      ways.push_back(HeadOf(name, false) + " " + JsonValue(root, schema) + " " + Lit(ValueEnd()));
+      ways.push_back(HeadOf(name, false) + " " + JsonValue(key, root, schema) + " " +
+                     Lit(ValueEnd()));
     }
     return Alternatives(ways) + " " + gap_;
   }
@@ -278,21 +277,17 @@ class Builder {
     return writer_.AddTextThrough("text", ValueEnd());
   }
 
-  // A property's schema with the definitions that it may refer to.
-  std::string JsonValue(const rapidjson::Value& root, const rapidjson::Value& schema) {
-    if (!schema.IsObject()) return writer_.AddSchema("value", schema);
-    rapidjson::Document own;
-    own.CopyFrom(schema, own.GetAllocator());
+  // References lead into the function's schema, but for a property with definitions of its own.
+  std::string JsonValue(std::string_view key, const rapidjson::Value& root,
+                        const rapidjson::Value& schema) {
     for (const char* name : {"$defs", "definitions"}) {
-      const rapidjson::Value* shared = FindNonNull(root, name);
-      if (shared == nullptr || own.HasMember(name)) continue;
-      own.AddMember(rapidjson::Value(name, own.GetAllocator()),
-                    rapidjson::Value(*shared, own.GetAllocator()), own.GetAllocator());
+      if (schema.IsObject() && schema.HasMember(name)) return writer_.AddSchema("value", schema);
     }
-    return writer_.AddSchema("value", own);
+    return writer_.AddPartOfSchema("value", root, schema, {"properties", std::string(key)});
   }
 
   const ToolGrammarRequest& request_;
+  const ToolSet types_;
   GbnfWriter writer_;
   std::string gap_;  // what may stand between parts of the markup
 };

@@ -14,11 +14,25 @@ constexpr std::array<std::pair<std::string_view, ToolSyntax>, 4> kNames = {{
     {"dsml", ToolSyntax::kDsml},
 }};
 
-// Schemas refer to themselves; a type that takes more steps than this is not known.
+// Schemas refer to themselves, and several times in one: a type that takes more than this is not
+// known.
 constexpr int kSchemaDepthMax = 16;
+constexpr size_t kMembersSeenMax = size_t{1} << 22;  // over all tools; some 0.05 s
+
+// The types of one request's parameters.
+class TypeReader {
+ public:
+  ParameterTypes TypesOf(const rapidjson::Value& root, const rapidjson::Value& schema, int depth);
+
+ private:
+  const rapidjson::Value* Resolve(const rapidjson::Value& root, std::string_view reference);
+
+  size_t seen_ = 0;
+};
 
 // The schema a local reference ("#/$defs/Name") points to, or null.
-const rapidjson::Value* Resolve(const rapidjson::Value& root, std::string_view reference) {
+const rapidjson::Value* TypeReader::Resolve(const rapidjson::Value& root,
+                                            std::string_view reference) {
   if (!reference.starts_with('#')) return nullptr;
   const rapidjson::Value* at = &root;
   reference.remove_prefix(1);
@@ -39,6 +53,7 @@ const rapidjson::Value* Resolve(const rapidjson::Value& root, std::string_view r
       if (index >= at->Size()) return nullptr;
       at = &(*at)[static_cast<rapidjson::SizeType>(index)];
     } else {
+      seen_ += at->IsObject() ? at->MemberCount() : 1;
       at = at->IsObject() ? FindNonNull(*at, key) : nullptr;
       if (at == nullptr) return nullptr;
     }
@@ -56,9 +71,11 @@ void AddValueType(const rapidjson::Value& value, ParameterTypes& types) {
   (value.IsString() ? types.text : types.other) = true;
 }
 
-ParameterTypes TypesOf(const rapidjson::Value& root, const rapidjson::Value& schema, int depth) {
+ParameterTypes TypeReader::TypesOf(const rapidjson::Value& root, const rapidjson::Value& schema,
+                                   int depth) {
   ParameterTypes types;
-  if (!schema.IsObject() || depth > kSchemaDepthMax) return types;
+  if (!schema.IsObject() || depth > kSchemaDepthMax || seen_ > kMembersSeenMax) return types;
+  seen_ += 1 + schema.MemberCount();
   if (const auto* type = FindNonNull(schema, "type")) {
     if (type->IsArray()) {
       for (const auto& each : type->GetArray()) AddTypeName(each, types);
@@ -167,6 +184,7 @@ std::vector<std::string> ToolMarkup(ToolSyntax syntax) {
 }
 
 ToolSet::ToolSet(const rapidjson::Value& tools) {
+  TypeReader reader;
   for (const auto& tool : tools.GetArray()) {
     const rapidjson::Value& function = tool["function"];
     ToolSpec spec;
@@ -179,7 +197,7 @@ ToolSet::ToolSet(const rapidjson::Value& tools) {
       for (const auto& member : properties->GetObject()) {
         spec.parameters.insert_or_assign(
             std::string(member.name.GetString(), member.name.GetStringLength()),
-            TypesOf(*parameters, member.value, 0));
+            reader.TypesOf(*parameters, member.value, 0));
       }
     }
     tools_.push_back(std::move(spec));

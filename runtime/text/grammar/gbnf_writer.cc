@@ -138,6 +138,12 @@ void GbnfWriter::State::Count(size_t more) {
   }
 }
 
+std::string GbnfWriter::AddPartOfSchema(std::string_view name, const rapidjson::Value& root,
+                                        const rapidjson::Value& part,
+                                        std::vector<std::string> path) {
+  return SchemaConverter(*state_, root, {}).ConvertPart(name, part, std::move(path));
+}
+
 std::string GbnfWriter::AddSchema(std::string_view name, const rapidjson::Value& schema) {
   return SchemaConverter(*state_, schema, {}).Convert(name);
 }

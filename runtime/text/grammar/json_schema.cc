@@ -121,7 +121,17 @@ std::string SchemaConverter::Convert(std::string_view name) {
   }
   const std::string rule = rules_.Reserve(name);
   references_.emplace("#", rule);
-  rules_.Define(rule, Expression(root_, rule));
+  return ConvertAll(rule, root_);
+}
+
+std::string SchemaConverter::ConvertPart(std::string_view name, const Value& part,
+                                         std::vector<std::string> path) {
+  path_ = std::move(path);
+  return ConvertAll(rules_.Reserve(name), part);
+}
+
+std::string SchemaConverter::ConvertAll(const std::string& rule, const Value& schema) {
+  rules_.Define(rule, Expression(schema, rule));
   // What is referred to comes one after another, not inside each other: chains of references may
   // be long.
   while (!pending_.empty()) {

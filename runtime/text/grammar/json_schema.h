@@ -42,6 +42,9 @@ class GbnfWriter {
 
   // A rule whose language is the documents of `schema`, as above. $ref resolves within `schema`.
   std::string AddSchema(std::string_view name, const rapidjson::Value& schema);
+  // The same for the part of `root` that lies at `path` ({"properties", "a"}), with $ref in `root`.
+  std::string AddPartOfSchema(std::string_view name, const rapidjson::Value& root,
+                              const rapidjson::Value& part, std::vector<std::string> path);
 
   // A rule for any text up to and including the first `stop` (not empty, valid UTF-8) in which
   // `never` does not occur ("": nothing is excluded).

@@ -26,6 +26,9 @@ class SchemaConverter {
 
   // The name of the rule for the whole schema; {} is any object.
   std::string Convert(std::string_view name);
+  // The same for a part of it, which lies at `path`.
+  std::string ConvertPart(std::string_view name, const rapidjson::Value& part,
+                          std::vector<std::string> path);
 
   static std::string WholeGrammar(const rapidjson::Value& schema, std::string_view source);
 
@@ -63,6 +66,8 @@ class SchemaConverter {
   };
 
   [[noreturn]] void Fail(const std::string& why) const;
+  std::string ConvertAll(const std::string& rule, const Value& schema);
+  void CountSteps(size_t more) const;
   std::string Visit(const Value& schema, const std::string& name);
   std::string Expression(const Value& schema, const std::string& name);
   std::string OfType(const Value& schema, std::string_view type, const std::string& name);
@@ -107,7 +112,8 @@ class SchemaConverter {
   bool warned_ = false;
   std::map<std::string, std::string, std::less<>> references_;  // pointer → rule
   std::vector<Pending> pending_;
-  rapidjson::Document made_;  // owns merged schemas
+  mutable rapidjson::Document made_;  // owns merged schemas; its allocator cannot be asked for its
+                                      // size otherwise
 };
 
 }  // namespace bloomery::text

@@ -13,6 +13,10 @@ namespace bloomery::text {
 namespace {
 
 constexpr size_t kMergedEntriesMax = 2048;  // they are compared each with each
+// Members that references and merges look at, and bytes that are compared: schemas of a hundred
+// tools take some ten thousand; this many take some tenths of a second. References make merges grow
+// without end.
+constexpr size_t kSchemaStepsMax = size_t{1} << 23;
 
 constexpr std::string_view kComma = R"(json-ws "," json-ws )";
 
@@ -56,7 +60,22 @@ std::string Unescaped(std::string_view name) {
   return out;
 }
 
+// Equal for values that are equal; of a number what it is worth, however it is written.
+std::string KeyOf(const rapidjson::Value& value) {
+  return value.IsDouble() || value.IsInt64() || value.IsUint64()
+             ? WriteJson(rapidjson::Value(value.GetDouble()))
+             : WriteJson(value);
+}
+
 }  // namespace
+
+void SchemaConverter::CountSteps(size_t more) const {
+  rules_.schema_steps += more;
+  if (rules_.schema_steps > kSchemaStepsMax ||
+      made_.GetAllocator().Size() > limits::kSchemaMergedBytesMax) {
+    Fail("it takes too much to merge");
+  }
+}
 
 // The schema that `schema`'s $ref names, and the way to it.
 const rapidjson::Value& SchemaConverter::Resolve(const Value& schema,
@@ -74,6 +93,7 @@ const rapidjson::Value& SchemaConverter::Resolve(const Value& schema,
     const std::string name = Unescaped(pointer.substr(begin + 1, end - begin - 1));
     begin = end;
     path.push_back(name);
+    CountSteps(1 + (at->IsObject() ? at->MemberCount() : 0));
     if (at->IsObject() && at->HasMember(name)) {
       at = &(*at)[name];
       continue;
@@ -148,14 +168,14 @@ rapidjson::Value SchemaConverter::Copy(const Value& schema, const char* without)
   for (const auto& member : schema.GetObject()) {
     if (Text(member.name) == without || !Constrains(Text(member.name))) continue;
     copy.AddMember(Value(member.name, allocator), Value(member.value, allocator), allocator);
-    // What stands beside alternatives is copied for each of them.
-    if (allocator.Size() > limits::kSchemaMergedBytesMax) Fail("it takes too much to merge");
+    CountSteps(1);  // what stands beside alternatives is copied for each of them
   }
   return copy;
 }
 
 void SchemaConverter::MergeInto(Value& merged, const Value& part, int depth) {
   if (depth > limits::kSchemaDepthMax) Fail("'allOf' and '$ref' lead in a circle");
+  CountSteps(1);
   if (part.IsTrue()) return;
   if (!part.IsObject()) Fail("no document satisfies a part that is no object");
   if (part.HasMember("$ref")) {
@@ -175,6 +195,7 @@ void SchemaConverter::MergeInto(Value& merged, const Value& part, int depth) {
 void SchemaConverter::MergeMember(Value& merged, const Value& name, const Value& value) {
   auto& allocator = made_.GetAllocator();
   const std::string_view keyword = Text(name);
+  CountSteps(1 + merged.MemberCount());
   const auto known = merged.FindMember(name);
   if (known == merged.MemberEnd()) {
     merged.AddMember(Value(name, allocator), Value(value, allocator), allocator);
@@ -188,6 +209,7 @@ void SchemaConverter::MergeMember(Value& merged, const Value& name, const Value&
   if (large(old) || large(value)) Fail("'" + std::string(keyword) + "' is too large to merge");
   if (keyword == "properties" && old.IsObject() && value.IsObject()) {
     for (const auto& property : value.GetObject()) {
+      CountSteps(1 + old.MemberCount());
       const auto same = old.FindMember(property.name);
       if (same == old.MemberEnd()) {
         old.AddMember(Value(property.name, allocator), Value(property.value, allocator), allocator);
@@ -201,16 +223,25 @@ void SchemaConverter::MergeMember(Value& merged, const Value& name, const Value&
       }
     }
   } else if (keyword == "required" && old.IsArray() && value.IsArray()) {
+    CountSteps(value.Size());
     for (const Value& each : value.GetArray()) old.PushBack(Value(each, allocator), allocator);
   } else if (keyword == "enum" && old.IsArray() && value.IsArray()) {
     Value both(rapidjson::kArrayType);
+    std::set<std::string> others;
+    const auto key_of = [&](const Value& each) {
+      std::string key = KeyOf(each);
+      CountSteps(key.size());
+      return key;
+    };
+    for (const Value& each : value.GetArray()) others.insert(key_of(each));
     for (const Value& each : old.GetArray()) {
-      const bool in_both =
-          std::ranges::any_of(value.GetArray(), [&](const Value& other) { return other == each; });
-      if (in_both) both.PushBack(Value(each, allocator), allocator);
+      if (others.contains(key_of(each))) both.PushBack(Value(each, allocator), allocator);
     }
     old = both;
-  } else if ((keyword == "anyOf" || keyword == "oneOf") && old != value) {
+  } else if (keyword == "anyOf" || keyword == "oneOf") {
+    const std::string written = WriteJson(old);
+    CountSteps(written.size());
+    if (written == WriteJson(value)) return;
     Fail("two '" + std::string(keyword) + "' that both hold are not supported");
   } else if (Constrains(keyword)) {
     old = Value(value, allocator);

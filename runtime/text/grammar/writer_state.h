@@ -29,6 +29,7 @@ struct GbnfWriter::State {
   std::map<std::string, std::string> added;           // name and body → the rule's name
   std::map<std::string, size_t, std::less<>> tries;   // by name, the last number given
   size_t bytes = 0;                                   // of Source(), about
+  size_t schema_steps = 0;  // spent on schemas' references and merges, over all schemas
 
  private:
   std::string ReserveExactly(const std::string& name);

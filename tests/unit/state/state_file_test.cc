@@ -53,6 +53,16 @@ class StateFileTest : public ::testing::Test {
   std::vector<BlockPtr> blocks_{MakeBlock(128, 1), MakeBlock(128, 2), MakeBlock(44, 3)};
 };
 
+TEST(StateFileRoom, AFileThatWouldTakeTheDisksLastRoomIsRefused) {
+  EXPECT_NO_THROW(RequireRoom("a", 100, kDiskBytesLeftMin + 100));
+  for (const uint64_t available : {kDiskBytesLeftMin + 99, kDiskBytesLeftMin - 1, uint64_t{0}}) {
+    const auto refusal = test::RefusalOf([&] { RequireRoom("a", 100, available); });
+    EXPECT_EQ(refusal.kind, ErrorKind::kNoInput);
+    EXPECT_THAT(refusal.message, HasSubstr("'a'"));
+  }
+  EXPECT_THROW(RequireRoom("a", UINT64_MAX, UINT64_MAX), Error);
+}
+
 TEST_F(StateFileTest, WhatIsReadIsWhatWasWritten) {
   const StateFile file = Open(identity_, 300);
   EXPECT_EQ(file.tokens(), tokens_);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <random>
 
 #include "runtime/base/error.h"
@@ -323,6 +324,46 @@ TEST_F(ToolGrammarTest, ALazyOneOfQwenBeginsAtTheFunctionToo) {
   EXPECT_TRUE(state.AcceptText("So <function=weather>"));
   EXPECT_TRUE(state.constrains());
   EXPECT_FALSE(state.AcceptText("\n</function>"));
+}
+
+// Types are looked for through references, which may multiply, and definitions are not copied for
+// each parameter.
+TEST_F(ToolGrammarTest, ReferencesOfManyParametersTakeNoLongTime) {
+  std::string defs;
+  for (int i = 0; i < 15; ++i) {
+    const std::string part = R"({"$ref":"#/$defs/a)" + std::to_string(i + 1) + "\"}";
+    defs += "\"a" + std::to_string(i) + R"(":{"anyOf":[)" + part;
+    for (int k = 1; k < 8; ++k) defs += "," + part;
+    defs += "]},";
+  }
+  defs += R"("a15":{"type":"integer"},"big":{"description":")" + std::string(1 << 20, 'x') + "\"}";
+  std::string properties = R"("p":{"$ref":"#/$defs/a0"})";
+  for (int i = 0; i < 3000; ++i) {
+    properties += ",\"p" + std::to_string(i) + R"(":{"$ref":"#/$defs/a15"})";
+  }
+  const auto start = std::chrono::steady_clock::now();
+  for (const ToolSyntax syntax : {kQwen, kDsml}) {
+    tools_ = ParseJson(R"([{"function":{"name":"f","parameters":{"type":"object","properties":{)" +
+                           properties + R"(},"$defs":{)" + defs + "}}}}]",
+                       "tools");
+    try {
+      MakeToolGrammar(Request(syntax));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kBadRequest);
+    }
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+TEST_F(ToolGrammarTest, AParameterOfAnySchemaTakesAnyValue) {
+  tools_ = ParseJson(R"([{"function":{"name":"f","parameters":{"type":"object","properties":{
+      "a":{}},"required":["a"]}}}])",
+                     "tools");
+  for (const char* value : {"1", "[true]", "{\"b\": null}"}) {
+    EXPECT_TRUE(Takes(Request(kGlm), std::string("<tool_call>f<arg_key>a</arg_key><arg_value>") +
+                                         value + "</arg_value></tool_call>"))
+        << value;
+  }
 }
 
 TEST_F(ToolGrammarTest, ManyParametersKeepTheRequiredOnes) {

@@ -2,6 +2,7 @@
 // line and column.
 #include "runtime/text/grammar/json_schema.h"
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <vector>
@@ -237,12 +238,31 @@ TEST_F(JsonSchemaTest, AlternativesAndWhatStandsBesideThem) {
          {"{}"}});
 }
 
+// Each schema refers several times to the next: eight to the power of twenty parts.
+TEST_F(JsonSchemaTest, ReferencesThatMultiplyAreRefusedInTime) {
+  for (const char* last : {R"({"type":"object","properties":{"x":{}},"required":["x"]})",
+                           R"({"enum":[1,2,3]})", R"({"anyOf":[{"const":1},{"const":2}]})"}) {
+    std::string schema = R"({"allOf":[{"$ref":"#/$defs/a0"}],"$defs":{)";
+    for (int i = 0; i < 20; ++i) {
+      std::string part = R"({"$ref":"#/$defs/a)" + std::to_string(i + 1) + "\"}";
+      schema += "\"a" + std::to_string(i) + R"(":{"allOf":[)" + part;
+      for (int k = 1; k < 8; ++k) schema += "," + part;
+      schema += "]},";
+    }
+    schema += std::string(R"("a20":)") + last + "}}";
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_THROW(JsonSchemaToGbnf(schema), Error) << last;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << last;
+  }
+}
+
 TEST_F(JsonSchemaTest, AllOfIsMerged) {
   Check({R"({"allOf":[{"type":"object","properties":{"a":{"const":1}},"required":["a"]},
                       {"properties":{"b":{"const":2}},"required":["b"]}]})",
          {R"({"a":1,"b":2})"},
          {R"({"a":1})", R"({"b":2})"}});
   Check({R"({"allOf":[{"enum":[1,2,3]},{"enum":[2,3,4]}]})", {"2", "3"}, {"1", "4"}});
+  Check({R"({"allOf":[{"enum":[1,"1",2]},{"enum":[2.0,"1"]}]})", {"2", "\"1\""}, {"1"}});
   Check({R"({"$defs":{"A":{"properties":{"a":{"type":"integer"}},"required":["a"]}},
              "allOf":[{"$ref":"#/$defs/A"},{"properties":{"a":{"minimum":5}}}]})",
          {R"({"a":5})"},
