@@ -52,10 +52,9 @@ int64_t MagnitudeOf(std::string_view text) {
 
 // Passes a number's text on as what it is. False: no double is as large.
 bool PassNumber(std::string_view text, rapidjson::Document& document) {
-  const char* const end = text.data() + text.size();
   const auto whole = [&](auto& value) {
-    const auto [last, error] = std::from_chars(text.data(), end, value);
-    return error == std::errc() && last == end;
+    const auto [last, error] = std::from_chars(text.begin(), text.end(), value);
+    return error == std::errc() && last == text.end();
   };
   if (text.find_first_of(".eE") == std::string_view::npos) {
     int64_t integer = 0;
