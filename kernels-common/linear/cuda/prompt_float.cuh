@@ -169,9 +169,7 @@ __device__ __forceinline__ FloatRows FindFloatRows(const PromptUnit& unit, std::
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
     const bool up = gate_up && m == 1;
-    const std::byte* bank =
-        (up ? job.up : job.weight) +
-        static_cast<std::size_t>(unit.expert) * (up ? job.up_expert_bytes : job.expert_bytes);
+    const std::byte* bank = ExpertMatrix(job, up, unit.expert);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const std::int32_t n = 16 * (gate_up ? pair : 2 * pair + m) + lane / 4 + 8 * half;

@@ -20,6 +20,9 @@ inline constexpr int kPromptColumns = kTilePlaces;  // of a block, at most
 struct PromptJob {
   const std::byte* weight;
   const std::byte* up;    // gate/up only
+  const std::byte* more;  // CardWeight::more of both, or null
+  const std::byte* up_more;
+  std::int32_t frames;
   std::size_t row_bytes;  // float formats
   std::size_t up_row_bytes;
   std::size_t expert_bytes;
@@ -50,6 +53,17 @@ struct PromptParameters {
   const std::int32_t* tile_count;
   const std::int32_t* place_rows;  // gate/up: activation row of a place; null: the place itself
 };
+
+// The matrix of an expert.
+__device__ __forceinline__ const std::byte* ExpertMatrix(const PromptJob& job, bool up,
+                                                         std::int32_t expert) {
+  const std::byte* base = up ? job.up : job.weight;
+  if (job.more != nullptr && expert >= job.frames) {
+    base = up ? job.up_more : job.more;
+    expert -= job.frames;
+  }
+  return base + static_cast<std::size_t>(expert) * (up ? job.up_expert_bytes : job.expert_bytes);
+}
 
 using PromptKernelPointer = void (*)(PromptParameters);
 

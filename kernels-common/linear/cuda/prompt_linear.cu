@@ -252,6 +252,8 @@ cudaError_t LaunchGrouped(const Launch& launch, const CardWeight& weight, const 
   p.jobs[0] = job;
   p.jobs[0].weight = static_cast<const std::byte*>(weight.data);
   p.jobs[0].expert_bytes = weight.expert_bytes;
+  p.jobs[0].more = static_cast<const std::byte*>(weight.more);
+  p.jobs[0].frames = weight.frames;
   p.jobs[0].row_bytes = weight.row_bytes;
   p.jobs[0].n = static_cast<std::int32_t>(weight.n);
   p.count = 1;
@@ -321,6 +323,7 @@ cudaError_t PromptGateUp(const Launch& launch, const PromptGateUpArgs& args) {
     }
     job.up = static_cast<const std::byte*>(args.up.data);
     job.up_expert_bytes = args.up.expert_bytes;
+    job.up_more = static_cast<const std::byte*>(args.up.more);
     job.up_row_bytes = args.up.row_bytes;
   }
   return LaunchGrouped(launch, job.gated ? args.up : args.gate, job, args.input, args.groups,

@@ -370,9 +370,7 @@ __device__ __forceinline__ void FindPairTiles(const PromptUnit& unit, std::int32
     const bool up = gate_up && m == 1;
     const std::int32_t tile = min(gate_up ? pair : 2 * pair + m, (job.n + 15) / 16 - 1);
     weight[m] =
-        (up ? job.up : job.weight) +
-        static_cast<std::size_t>(unit.expert) * (up ? job.up_expert_bytes : job.expert_bytes) +
-        static_cast<std::size_t>(tile) * steps * Tile::kBytes;
+        ExpertMatrix(job, up, unit.expert) + static_cast<std::size_t>(tile) * steps * Tile::kBytes;
   }
 }
 

@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(32 * kDownWarps, 1)
     partial[kPickStride * pick + 16 * group + lane / 4 + 8 * q] =
         frame < 0 ? 0.0F : __fmaf_rn(codes.scale, u, 0.0F);
   }
-  if (with_host && threadIdx.x == 0) WaitForHost(p.hand_off);
+  if (with_host && threadIdx.x == 0) WaitForHost(p.hand_off, blockIdx.x == 0);
   __syncthreads();
   if (!sums_up) return;
   // Threads r*8 + pick.

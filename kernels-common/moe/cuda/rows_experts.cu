@@ -285,7 +285,7 @@ __global__ void __launch_bounds__(kDownWarps * 32, 1)
   }
   const bool with_host = HasHostPart(p.hand_off);
   if (with_host) {
-    if (threadIdx.x == 0) WaitForHost(p.hand_off);
+    if (threadIdx.x == 0) WaitForHost(p.hand_off, blockIdx.x == 0);
     __syncthreads();
   }
   for (int i = static_cast<int>(threadIdx.x); i < outputs; i += static_cast<int>(blockDim.x)) {

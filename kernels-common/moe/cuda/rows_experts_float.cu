@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     }
   }
   const bool with_host = HasHostPart(p.hand_off);
-  if (with_host && lane == 0) WaitForHost(p.hand_off);
+  if (with_host && lane == 0) WaitForHost(p.hand_off, blockIdx.x == 0 && threadIdx.x == 0);
 #pragma unroll
   for (int row = 0; row < kRowsMax; ++row) {
     if (row >= rows || lane != 0) continue;

@@ -224,12 +224,12 @@ __device__ __forceinline__ void HandOver(const GateUpParams& p, int rows, bool h
                     reinterpret_cast<const std::byte*>(p.x + row * p.x_stride), p.input_bytes);
       }
     }
-    __threadfence_system();
     __syncthreads();
   }
   if (threadIdx.x == 0) {
-    *to.pending = host ? 1 : 0;
-    ReleaseToHost(to.ring, host ? kRingsPicks : kRingsNoPick);
+    *to.pending = host ? kPends : kNothingPends;
+    if (host) __threadfence_system();  // of what the whole block wrote
+    TellHost(to.ring, host ? kRingsPicks : kRingsNoPick);
   }
 }
 

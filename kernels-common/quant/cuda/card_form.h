@@ -23,6 +23,9 @@ struct CardWeight {
   std::size_t k = 0;                     // values a row
   std::size_t row_bytes = 0;             // float formats: from row to row, a multiple of 4
   std::size_t expert_bytes = 0;          // from expert to expert; 0 for a single matrix
+  // Kernels of prompts: where experts from `frames` on lie, when they are not at `data`.
+  const void* more = nullptr;
+  std::int32_t frames = 0;
 };
 
 // Rows of a tile, and values of one in each.

@@ -292,7 +292,14 @@ void CardLowering::PromptExperts(const graph::Node& node) {
   const std::array<size_t, 2> in_groups = {Format(bank.gate).activation_group,
                                            Format(bank.up).activation_group};
   const PromptInput input = PromptInputOf(x, width, domain, rows, 1, in_groups);
-  if (options_.split) Publish(node, input, in_groups[0]);
+  // Of many rows every expert has some: moving weights costs less than computing on the host.
+  const bool streams = options_.split && CardSplit::Streams(bank, rows);
+  const int32_t number = streams ? static_cast<int32_t>(out_.streams.size()) : -1;
+  if (streams) out_.streams.push_back(static_cast<uint32_t>(index));
+  if (options_.split && !streams) Publish(node, input, in_groups[0]);
+  const auto matrix = [=](const CardBinder& b, uint32_t weight) {
+    return streams ? b.StreamedMatrix(index, weight, number) : b.Matrix(weight);
+  };
   Emit({ids, offsets, places, tiles}, [=](const CardBinder& b) {
     cuda::GroupPicksArgs args;
     args.ids = b.Ints(ids);
@@ -301,9 +308,10 @@ void CardLowering::PromptExperts(const graph::Node& node) {
     args.rows = b.Bound(domain, rows);
     args.groups = groups(b);
     args.counts = counts(b);
-    args.frame_of = b.FrameOf(index);
+    args.frame_of = streams ? b.StreamedFrameOf(index) : b.FrameOf(index);
     return [args](const cuda::Launch& launch) { return cuda::GroupPicks(launch, args); };
   });
+  out_.launches.back().split.streams = number;
 
   const BufferId h = buffers_.New(picks * ff * sizeof(float));
   std::vector<BufferId> uses = {offsets, places, tiles, h};
@@ -322,8 +330,8 @@ void CardLowering::PromptExperts(const graph::Node& node) {
     Emit(uses, [=](const CardBinder& b) {
       cuda::PromptGateUpArgs args;
       args.part = part;
-      args.gate = b.Matrix(bank.gate);
-      args.up = b.Matrix(bank.up);
+      args.gate = matrix(b, bank.gate);
+      args.up = matrix(b, bank.up);
       args.input = rows_in(b, input, group);
       args.groups = groups(b);
       args.tiles_max = tiles_max;
@@ -347,7 +355,7 @@ void CardLowering::PromptExperts(const graph::Node& node) {
   inner.AddTo(&uses);
   Emit(uses, [=](const CardBinder& b) {
     cuda::PromptDownArgs args;
-    args.down = b.Matrix(bank.down);
+    args.down = matrix(b, bank.down);
     args.input = rows_in(b, inner, inner_group);
     args.groups = groups(b);
     args.tiles_max = tiles_max;
@@ -356,6 +364,7 @@ void CardLowering::PromptExperts(const graph::Node& node) {
     args.y_stride = width;
     return [args](const cuda::Launch& launch) { return cuda::PromptDown(launch, args); };
   });
+  out_.launches.back().split.streamed = number;
   if (in_groups[0] == 0 || in_groups[1] == 0 || inner_group == 0) NoteBand(node.op->name);
 
   Emit({places, y, weights, residual, out}, [=](const CardBinder& b) {
@@ -378,7 +387,9 @@ void CardLowering::PromptExperts(const graph::Node& node) {
       return cuda::PickSumRows(launch, now);
     };
   });
-  if (options_.split) out_.launches.back().split.needs = static_cast<int32_t>(index);
+  if (options_.split && !streams) {
+    out_.launches.back().split.needs = static_cast<int32_t>(index);
+  }
 }
 
 }  // namespace bloomery::exec

@@ -46,6 +46,15 @@ kernels::cuda::HandOff CardBinder::HandOffOf(size_t bank) const {
   return memory_.split == nullptr ? kernels::cuda::HandOff{} : memory_.split->hand_off(bank);
 }
 
+kernels::cuda::FrameMap CardBinder::StreamedFrameOf(size_t bank) const {
+  return memory_.split->streamed_frame_of(bank);
+}
+
+kernels::cuda::CardWeight CardBinder::StreamedMatrix(size_t bank, uint32_t weight,
+                                                     int32_t number) const {
+  return memory_.split->Streamed(Matrix(weight), bank, weight, number);
+}
+
 uint64_t CardPicks::Words(const plugin::Description& description) {
   return At(description, description.banks.size()) + description.banks.size();
 }
@@ -57,12 +66,15 @@ uint64_t CardPicks::At(const plugin::Description& description, size_t bank) {
 }
 
 CardProgram::CardProgram(const CardLoweredGraph& lowered, const CardMemory& memory)
-    : rows_(lowered.rows), best_logits_(lowered.best_logits), inputs_(memory.rows) {
+    : rows_(lowered.rows),
+      best_logits_(lowered.best_logits),
+      inputs_(memory.rows),
+      streams_(lowered.streams) {
   const CardBinder binder(memory, lowered.buffers);
   for (const CardLoweredGraph::Pending& pending : lowered.launches) {
     steps_.push_back({pending.op, pending.layer, pending.make(binder), pending.split});
     if (pending.split.rings >= 0) rings_.push_back(static_cast<uint32_t>(pending.split.rings));
-    needs_host_ = needs_host_ || pending.split.needs >= 0;
+    needs_host_ = needs_host_ || pending.split.needs >= 0 || pending.split.streams >= 0;
   }
   for (const CardExport& exported : lowered.exports) {
     exports_.push_back({exported.name, exported.shape, binder.Bytes(exported.buffer)});

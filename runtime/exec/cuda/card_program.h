@@ -122,6 +122,10 @@ class CardBinder {
   // Of a bank; null where it lies whole on the card.
   kernels::cuda::FrameMap FrameOf(size_t bank) const;
   kernels::cuda::HandOff HandOffOf(size_t bank) const;
+  // Of a bank whose host experts come to the card, the `number`-th of the program: the map with
+  // their frames, and a matrix with the place where they lie.
+  kernels::cuda::FrameMap StreamedFrameOf(size_t bank) const;
+  kernels::cuda::CardWeight StreamedMatrix(size_t bank, uint32_t weight, int32_t number) const;
   const CardSplit* split() const { return memory_.split; }
   std::byte* workspace() const { return memory_.workspace; }
   const std::byte* Constant(uint64_t offset) const { return memory_.constants + offset; }
@@ -170,6 +174,10 @@ struct CardExport {
 struct SplitStep {
   int32_t rings = -1;  // bank whose picks it hands over: the host serves it while launches go on
   int32_t needs = -1;  // bank that the host computes before this one is enqueued
+  // Number, among the program's banks whose experts come to the card for it, of the one that must
+  // be there before this launch; of the one that this launch is the last to read.
+  int32_t streams = -1;
+  int32_t streamed = -1;
 };
 
 // A graph after the first phase.
@@ -185,6 +193,7 @@ struct CardLoweredGraph {
   std::vector<Pending> launches;
   std::vector<Buffer> buffers;
   std::vector<CardExport> exports;
+  std::vector<uint32_t> streams;  // banks whose host experts come to the card, in order
   std::set<std::string> inexact;  // "attention/1 (band)"
   std::vector<BufferId> picks;    // by bank, where they were asked for: what its rows picked
   bool best_logits = false;       // a launch leaves the best logits of the first rows
@@ -218,7 +227,9 @@ class CardProgram {
   const std::vector<CardStep>& steps() const { return steps_; }
   // Banks that the host serves inside the pass, in order.
   std::span<const uint32_t> rings() const { return rings_; }
-  // Whether the host computes between launches, so that they cannot be one graph.
+  // Banks whose host experts come to the card for the pass, in order.
+  const std::vector<uint32_t>& streams() const { return streams_; }
+  // Whether the host has work between launches, so that they cannot be one graph.
   bool needs_host() const { return needs_host_; }
   const Exported* Find(std::string_view name) const;
   // By bank: what the rows of a pass picked, `used` experts a row, after it; on the card. Empty
@@ -233,6 +244,7 @@ class CardProgram {
   std::vector<Exported> exports_;
   std::vector<const int32_t*> picks_;
   std::vector<uint32_t> rings_;
+  std::vector<uint32_t> streams_;
   bool needs_host_ = false;
 };
 

@@ -285,7 +285,9 @@ void CardSeat::Plan(const model::ModelFile& model, const CardWeightLayout& weigh
   add("pass buffers", CardBuffer::Granules(sizes.arena) + rounding);
   add("logits", CardBuffer::Granules(sizes.logits));
   add("workspace", CardBuffer::Granules(sizes.Small()));
-  if (is_split_) add("maps of experts", CardBuffer::Granules(CardSplit::CardBytes(description_)));
+  if (is_split_)
+    add("maps of experts",
+        CardBuffer::Granules(CardSplit::CardBytes(description_, options, limits_.rows_max)));
   // While weights load, rooms for repacking lie beside them; the rest comes after they are gone.
   const uint64_t staging = CardBuffer::Granules(weights.staging_bytes());
   if (staging > beside) plan_.Add("loading", staging - beside);
@@ -508,7 +510,13 @@ void CardSeat::RunLaunches(const CardProgram& program, int32_t rows,
       serve();
       split_->ServePrompt(static_cast<uint32_t>(step.split.needs), rows, busy);
     }
+    if (step.split.streams >= 0) {
+      split_->BeginStreamed(program.streams(), static_cast<size_t>(step.split.streams), stream());
+    }
     CheckCuda(step.launch(launch_), "operator " + std::string(step.op));
+    if (step.split.streamed >= 0) {
+      split_->EndStreamed(static_cast<size_t>(step.split.streamed), stream());
+    }
     if (step.split.rings >= 0) ++rung;
   }
   mark();

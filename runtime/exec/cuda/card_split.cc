@@ -17,14 +17,47 @@ constexpr uint64_t kPart = 256;  // alignment of parts, and of what is copied in
 
 uint64_t Aligned(uint64_t bytes) { return (bytes + kPart - 1) / kPart * kPart; }
 
+// Rows an expert from which on its weights come to the card: there the host's time for them is the
+// link's (docs/measurements/split.md).
+constexpr int64_t kStreamedRows = 16;
+// Of the room that copies go through into card form.
+constexpr uint64_t kRoomBytes = uint64_t{16} << 20;
+
+// Of both maps.
 uint64_t MapBytes(const plugin::Description& description) {
   uint64_t experts = 0;
   for (const plugin::Bank& bank : description.banks) experts += bank.experts;
-  return Aligned(experts * sizeof(int32_t));
+  return Aligned(2 * experts * sizeof(int32_t));
 }
 
 uint64_t PendingBytes(const plugin::Description& description) {
   return Aligned(description.banks.size() * sizeof(uint32_t));
+}
+
+// Of an expert's matrix on the card.
+uint64_t FrameBytes(const plugin::Weight& weight) {
+  const kernels::FormatTraits& format = *kernels::FindFormat(static_cast<int>(weight.type));
+  if (format.activation_group == 0) return kernels::RowBytes(format, weight.ne[0]) * weight.ne[1];
+  return kernels::cuda::CardBytes(format.ggml_type, weight.ne[1], weight.ne[0]);
+}
+
+// Experts of a bank that have no frame.
+uint64_t Away(const plugin::Bank& bank, int32_t frames) {
+  return bank.experts - std::min<uint64_t>(bank.experts, static_cast<uint64_t>(frames));
+}
+
+// Of the places for streamed experts of one bank; 0 where nothing is streamed.
+uint64_t PlaceBytes(const plugin::Description& description, int32_t frames, int32_t rows_max) {
+  uint64_t most = 0;
+  for (const plugin::Bank& bank : description.banks) {
+    if (!CardSplit::Streams(bank, rows_max)) continue;
+    uint64_t bytes = 0;
+    for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
+      bytes += Aligned(FrameBytes(description.weights[weight]) * Away(bank, frames));
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 // The largest matrix of an expert, and its place behind a multiple of kPart.
@@ -35,7 +68,7 @@ uint64_t RoomBytes(const plugin::Description& description) {
       most = std::max(most, description.weights[weight].bytes / bank.experts);
     }
   }
-  return Aligned(most) + kPart;
+  return Aligned(std::max(most, kRoomBytes)) + kPart;
 }
 
 }  // namespace
@@ -74,8 +107,14 @@ RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&& other) noexcept
   return *this;
 }
 
-uint64_t CardSplit::CardBytes(const plugin::Description& description) {
-  return MapBytes(description) + PendingBytes(description) + RoomBytes(description);
+bool CardSplit::Streams(const plugin::Bank& bank, int32_t rows) {
+  return int64_t{rows} * bank.used >= kStreamedRows * bank.experts;
+}
+
+uint64_t CardSplit::CardBytes(const plugin::Description& description, const SeatOptions& options,
+                              int32_t rows_max) {
+  return MapBytes(description) + PendingBytes(description) + RoomBytes(description) +
+         2 * PlaceBytes(description, options.card_frames, rows_max);
 }
 
 uint64_t CardSplit::PinnedBytes(const plugin::Description& description, int32_t rows_max) {
@@ -92,7 +131,7 @@ CardSplit::CardSplit(const model::ModelFile& model, const plugin::Description& d
       hooks_(options.split_hooks),
       host_(std::make_unique<HostExperts>(model, description, options, rows_max)),
       registered_(host_->memory()),
-      memory_(CardBytes(description), "maps of experts and the room of a move"),
+      memory_(CardBytes(description, options, rows_max), "maps of experts and rooms for them"),
       map_twin_(MapBytes(description), "maps of experts"),
       page_memory_(HandOffPage::Bytes(description, rows_max), "the hand-off page") {
   size_t first = 0;
@@ -100,9 +139,12 @@ CardSplit::CardSplit(const model::ModelFile& model, const plugin::Description& d
     first_.push_back(first);
     first += bank.experts;
   }
+  first_.push_back(first);
   maps_ = reinterpret_cast<int32_t*>(memory_.data());
   pending_ = reinterpret_cast<uint32_t*>(memory_.data() + MapBytes(description));
   room_ = memory_.data() + MapBytes(description) + PendingBytes(description);
+  places_[0] = room_ + RoomBytes(description);
+  places_[1] = places_[0] + PlaceBytes(description, frames_, rows_max);
   launch_.stream = copies_.get();
   launch_.dependent = false;
   void* seen = nullptr;
@@ -132,10 +174,13 @@ kernels::cuda::HandOff CardSplit::hand_off(size_t bank) const {
 
 void CardSplit::BeginPass(cudaStream_t stream) {
   host_->Begin();
+  prompt_sums_ = nullptr;
   if (!maps_changed_) return;
-  for (size_t bank = 0; bank < first_.size(); ++bank) {
-    std::ranges::copy(std::as_const(*host_).Map(bank),
-                      reinterpret_cast<int32_t*>(map_twin_.data()) + first_[bank]);
+  MakeStreamed();
+  auto* twin = reinterpret_cast<int32_t*>(map_twin_.data());
+  for (size_t bank = 0; bank < streamed_.size(); ++bank) {
+    std::ranges::copy(std::as_const(*host_).Map(bank), twin + first_[bank]);
+    std::ranges::copy(streamed_[bank], twin + first_.back() + first_[bank]);
   }
   CheckCuda(
       cudaMemcpyAsync(maps_, map_twin_.data(), map_twin_.size(), cudaMemcpyHostToDevice, stream),
@@ -167,6 +212,109 @@ void CardSplit::ServePrompt(uint32_t bank, int32_t rows, const std::function<boo
     }
   }
   if (host_->Compute(bank, rows)) prompt_sums_ = page_.Seen(page_.sums());
+}
+
+// Experts without a frame take what is free of the bank's own, then the places behind them. Frames
+// that an expert is on its way to are its: a streamed pass waits for it.
+void CardSplit::MakeStreamed() {
+  streamed_.clear();
+  for (uint32_t bank = 0; bank < description_.banks.size(); ++bank) {
+    const std::span<const int32_t> map = Map(bank);
+    std::vector<int32_t> frames(map.begin(), map.end());
+    for (const Move& move : moves_) {
+      if (move.bank == bank && !move.failed) {
+        frames[static_cast<size_t>(move.expert)] = move.frame;
+      }
+    }
+    const int32_t own = std::min(frames_, static_cast<int32_t>(map.size()));
+    std::vector<bool> taken(map.size() + 1, false);
+    for (const int32_t frame : frames) {
+      if (frame >= 0) taken[static_cast<size_t>(frame)] = true;
+    }
+    std::vector<int32_t> free;
+    for (int32_t frame = 0; frame < own; ++frame) {
+      if (!taken[static_cast<size_t>(frame)]) free.push_back(frame);
+    }
+    int32_t next = own;
+    size_t used = 0;
+    for (int32_t& frame : frames) {
+      if (frame < 0) frame = used < free.size() ? free[used++] : next++;
+    }
+    streamed_.push_back(std::move(frames));
+  }
+}
+
+uint64_t CardSplit::PlaceOf(size_t bank, uint32_t weight) const {
+  const plugin::Bank& described = description_.banks[bank];
+  uint64_t at = 0;
+  for (const uint32_t part : {described.gate, described.up, described.down}) {
+    if (part == weight) break;
+    at += Aligned(FrameBytes(description_.weights[part]) * Away(described, frames_));
+  }
+  return at;
+}
+
+kernels::cuda::CardWeight CardSplit::Streamed(kernels::cuda::CardWeight matrix, size_t bank,
+                                              uint32_t weight, int32_t number) const {
+  matrix.more = places_[static_cast<size_t>(number % 2)] + PlaceOf(bank, weight);
+  matrix.frames = std::min(frames_, static_cast<int32_t>(description_.banks[bank].experts));
+  matrix.expert_bytes = FrameBytes(description_.weights[weight]);
+  return matrix;
+}
+
+void CardSplit::CopyStreamed(uint32_t bank, size_t number) {
+  const std::string what = "bringing experts to the card";
+  if (number >= 2) {
+    CheckCuda(cudaStreamWaitEvent(copies_.get(), read_[number % 2].get(), 0), what);
+  }
+  const std::span<const int32_t> map = Map(bank);
+  const std::vector<int32_t>& frames = streamed_[bank];
+  const auto experts = static_cast<int32_t>(frames.size());
+  const auto comes = [&](int32_t expert) {
+    const auto at = static_cast<size_t>(expert);
+    return map[at] < 0 && std::ranges::none_of(
+                              moves_,
+                              [&](const Move& move) {
+                                return move.bank == bank && move.expert == expert && !move.failed;
+                              });
+  };
+  const plugin::Bank& described = description_.banks[bank];
+  const int32_t own = std::min(frames_, experts);
+  for (const uint32_t weight : {described.gate, described.up, described.down}) {
+    const kernels::cuda::CardWeight matrix =
+        Streamed(card_weights_->Matrix(weight), bank, weight, static_cast<int32_t>(number));
+    for (int32_t first = 0; first < experts;) {
+      if (!comes(first)) {
+        ++first;
+        continue;
+      }
+      const int32_t frame = frames[static_cast<size_t>(first)];
+      int32_t count = 1;
+      while (first + count < experts && comes(first + count) &&
+             frames[static_cast<size_t>(first + count)] == frame + count &&
+             (frame >= own || frame + count < own)) {
+        ++count;
+      }
+      const void* base = frame < own ? matrix.data : matrix.more;
+      CopyRun(weight, first, count,
+              const_cast<std::byte*>(static_cast<const std::byte*>(base)) +
+                  static_cast<uint64_t>(frame < own ? frame : frame - own) * matrix.expert_bytes);
+      first += count;
+    }
+  }
+  CheckCuda(cudaEventRecord(arrived_[number % 2].get(), copies_.get()), what);
+}
+
+void CardSplit::BeginStreamed(std::span<const uint32_t> banks, size_t number, cudaStream_t stream) {
+  prompt_sums_ = nullptr;
+  if (number == 0) CopyStreamed(banks[0], 0);
+  CheckCuda(cudaStreamWaitEvent(stream, arrived_[number % 2].get(), 0),
+            "bringing experts to the card");
+  if (number + 1 < banks.size()) CopyStreamed(banks[number + 1], number + 1);
+}
+
+void CardSplit::EndStreamed(size_t number, cudaStream_t stream) {
+  CheckCuda(cudaEventRecord(read_[number % 2].get(), stream), "bringing experts to the card");
 }
 
 int32_t CardSplit::FreeFrame(uint32_t bank) const {
@@ -221,27 +369,41 @@ void CardSplit::BeginMove(const ExpertMove& move) {
             .done = std::make_unique<CardEvent>()};
   const plugin::Bank& bank = description_.banks[move.bank];
   if (!made.failed) {
-    for (const uint32_t weight : {bank.gate, bank.up, bank.down}) Copy(weight, move.in, frame);
+    for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
+      const kernels::cuda::CardWeight matrix = card_weights_->Matrix(weight);
+      auto* first = const_cast<std::byte*>(static_cast<const std::byte*>(matrix.data));
+      CopyRun(weight, move.in, 1, first + static_cast<uint64_t>(frame) * matrix.expert_bytes);
+    }
   }
   CheckCuda(cudaEventRecord(made.done->get(), copies_.get()), "moving an expert");
   moves_.push_back(std::move(made));
+  maps_changed_ = true;  // those of streamed passes
 }
 
 // One room serves all: the stream keeps the order.
-void CardSplit::Copy(uint32_t weight, int32_t expert, int32_t frame) const {
-  const std::span<const std::byte> from = host_->Matrix(weight, expert);
+void CardSplit::CopyRun(uint32_t weight, int32_t expert, int32_t count, std::byte* to) const {
+  const std::string what = "copying experts of '" + description_.weights[weight].name + "'";
   const kernels::cuda::CardWeight matrix = card_weights_->Matrix(weight);
-  auto* to = const_cast<std::byte*>(static_cast<const std::byte*>(matrix.data)) +
-             static_cast<uint64_t>(frame) * matrix.expert_bytes;
-  const std::string what = "moving an expert of '" + description_.weights[weight].name + "'";
+  const uint64_t frame_bytes = FrameBytes(description_.weights[weight]);
+  const uint64_t bytes = host_->Matrix(weight, expert).size();
   const bool packed = matrix.format->activation_group != 0;
-  std::byte* const first = packed ? room_ + reinterpret_cast<uintptr_t>(from.data()) % kPart : to;
-  CheckCuda(cudaMemcpyAsync(first, from.data(), from.size(), cudaMemcpyHostToDevice, copies_.get()),
-            what);
-  if (!packed) return;
-  CheckCuda(kernels::cuda::ToCardForm(launch_, matrix.format->ggml_type, first, to, matrix.n,
-                                      matrix.k, 1),
-            what);
+  const auto most =
+      packed ? static_cast<int32_t>(std::max<uint64_t>(1, kRoomBytes / bytes)) : count;
+  for (int32_t done = 0; done < count;) {
+    const int32_t now = std::min(most, count - done);
+    const std::byte* from = host_->Matrix(weight, expert + done).data();
+    std::byte* const home = to + static_cast<uint64_t>(done) * frame_bytes;
+    std::byte* const first = packed ? room_ + reinterpret_cast<uintptr_t>(from) % kPart : home;
+    CheckCuda(cudaMemcpyAsync(first, from, static_cast<uint64_t>(now) * bytes,
+                              cudaMemcpyHostToDevice, copies_.get()),
+              what);
+    if (packed) {
+      CheckCuda(kernels::cuda::ToCardForm(launch_, matrix.format->ggml_type, first, home, matrix.n,
+                                          matrix.k, static_cast<size_t>(now)),
+                what);
+    }
+    done += now;
+  }
 }
 
 memory::ResidencyRates CardSplit::MeasureRates() const {

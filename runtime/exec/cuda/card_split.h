@@ -4,6 +4,7 @@
 // passes' thread calls it between passes, but for Frames.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -40,8 +41,12 @@ class RegisteredMemory {
 
 class CardSplit {
  public:
-  // On the card: maps, words, the room of a move.
-  static uint64_t CardBytes(const plugin::Description& description);
+  // Whether the host's experts of a bank come to the card for a pass of `rows` rows, rather than
+  // that the host computes them.
+  static bool Streams(const plugin::Bank& bank, int32_t rows);
+  // On the card: maps, words, the room of copies, and places for experts that come for a pass.
+  static uint64_t CardBytes(const plugin::Description& description, const SeatOptions& options,
+                            int32_t rows_max);
   // In pinned host memory.
   static uint64_t PinnedBytes(const plugin::Description& description, int32_t rows_max);
 
@@ -72,6 +77,21 @@ class CardSplit {
   // The host's sums of the last ServePrompt as the card sees them; null: no pick was the host's.
   const int64_t* prompt_sums() const { return prompt_sums_; }
 
+  // Prompts for which the host's experts come to the card (Streams): `streamed_frame_of` gives
+  // every expert a frame, from `frames` of the bank on in one of two places that banks take in
+  // turns.
+  kernels::cuda::FrameMap streamed_frame_of(size_t bank) const {
+    return maps_ + first_.back() + first_[bank];
+  }
+  // A matrix of the bank with that place, for the `number`-th streamed bank of a program.
+  kernels::cuda::CardWeight Streamed(kernels::cuda::CardWeight matrix, size_t bank, uint32_t weight,
+                                     int32_t number) const;
+  // Before the first launch that reads the `number`-th of `banks`: lets `stream` wait for it, and
+  // enqueues the copies of the next.
+  void BeginStreamed(std::span<const uint32_t> banks, size_t number, cudaStream_t stream);
+  // After the last.
+  void EndStreamed(size_t number, cudaStream_t stream);
+
   // As Seat has them.
   void BeginMove(const ExpertMove& move);
   int32_t LandMoves(bool wait);
@@ -91,9 +111,14 @@ class CardSplit {
     std::unique_ptr<CardEvent> done;
   };
 
+  // Where the places of a bank's streamed experts begin, from the place's first byte.
+  uint64_t PlaceOf(size_t bank, uint32_t weight) const;
+  void MakeStreamed();
+  void CopyStreamed(uint32_t bank, size_t number);
+  // Consecutive experts to consecutive frames at `to`.
+  void CopyRun(uint32_t weight, int32_t expert, int32_t count, std::byte* to) const;
   int32_t FreeFrame(uint32_t bank) const;
   void Set(uint32_t bank, int32_t expert, int32_t frame);
-  void Copy(uint32_t weight, int32_t expert, int32_t frame) const;
 
   const plugin::Description& description_;
   kernels::cuda::Launch launch_;
@@ -103,14 +128,18 @@ class CardSplit {
   const CardWeights* card_weights_ = nullptr;
   std::unique_ptr<HostExperts> host_;
   RegisteredMemory registered_;
-  std::vector<size_t> first_;  // of each bank in the maps
-  CardBuffer memory_;          // maps, a word a bank, the room of a move
+  std::vector<size_t> first_;  // of each bank in the maps, and the end
+  CardBuffer memory_;          // both maps, a word a bank, the room of copies, two places
   int32_t* maps_ = nullptr;
   uint32_t* pending_ = nullptr;
   std::byte* room_ = nullptr;
+  std::array<std::byte*, 2> places_{};
+  std::array<CardEvent, 2> arrived_;
+  std::array<CardEvent, 2> read_;
   PinnedBuffer map_twin_;
   PinnedBuffer page_memory_;
   HandOffPage page_;
+  std::vector<std::vector<int32_t>> streamed_;  // by bank and expert: its frame in such a pass
   CardEvent published_;
   const int64_t* prompt_sums_ = nullptr;
   CardStream copies_;

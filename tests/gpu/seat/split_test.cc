@@ -209,6 +209,28 @@ TEST(CardSplit, ExpertsMoveBetweenPassesAndTheBitsStay) {
   }
 }
 
+TEST(CardSplit, PromptsWhoseExpertsComeToTheCardRunBesideMovesAndFreeFrames) {
+  const std::vector<int32_t> ids = Ids(300);
+  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", -1));
+  const Rows expected = RunAll(*whole.seat, ids, 300);
+  exec::SeatOptions options = Options("CUDA0", 3);
+  bool fails = false;
+  options.split_hooks.copy_fails = [&] { return fails; };
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
+  exec::Seat& seat = *card.seat;
+  const auto banks = static_cast<uint32_t>(seat.ReadResidency().banks.size());
+  for (uint32_t bank = 0; bank < banks; ++bank) seat.BeginMove({.bank = bank, .in = 4, .out = 1});
+  EXPECT_EQ(FirstDifference(Again(seat, ids, 300), expected), "");
+  EXPECT_EQ(seat.counters().host_experts, 0U);
+  seat.LandMoves(true);
+  fails = true;
+  for (uint32_t bank = 0; bank < banks; ++bank) seat.BeginMove({.bank = bank, .in = 5, .out = 0});
+  EXPECT_EQ(FirstDifference(Again(seat, ids, 300), expected), "");
+  EXPECT_EQ(RefusalOf([&] { seat.LandMoves(true); }).kind, ErrorKind::kDevice);
+  EXPECT_EQ(FirstDifference(Again(seat, ids, 300), expected), "");
+  EXPECT_EQ(FirstDifference(Again(seat, ids, 100), Again(*whole.seat, ids, 100)), "");
+}
+
 TEST(CardSplit, AMoveWhoseCopyFailsIsNamedAndPassesGoOn) {
   const std::vector<int32_t> ids = Ids(60);
   const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", -1));
@@ -237,7 +259,7 @@ TEST(CardSplit, AWorkerThatStallsEndsThePassByNameAndTheNextOneRuns) {
   const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", -1));
   const Rows expected = RunAll(*whole.seat, ids, 1);
   for (const bool caller : {false, true}) {
-    for (const int32_t batch : {1, 40}) {
+    for (const int32_t batch : {1, 16}) {
       SCOPED_TRACE(std::to_string(batch) + (caller ? " caller" : " worker"));
       exec::SeatOptions options = Options("CUDA0", 2);
       options.hand_off_deadline = 200ms;

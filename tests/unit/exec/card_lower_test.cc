@@ -111,7 +111,9 @@ TEST(CardLower, ASplitBankIsHandedOverInsideAPassOfFewRowsAndBetweenThePromptsLa
     std::vector<std::string> text;
     for (const auto& launch : lowered.launches) {
       text.emplace_back(std::string(launch.op) + (launch.split.rings >= 0 ? " rings" : "") +
-                        (launch.split.needs >= 0 ? " needs" : ""));
+                        (launch.split.needs >= 0 ? " needs" : "") +
+                        (launch.split.streams >= 0 ? " streams" : "") +
+                        (launch.split.streamed >= 0 ? " streamed" : ""));
     }
     return text;
   };
