@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(DownTeams::kThreads, 1)
   __syncthreads();
   const bool with_host = HasHostPart(p.hand_off);
   if (with_host) {
-    if (threadIdx.x == 0) WaitForHost(p.hand_off);
+    if (threadIdx.x == 0) WaitForHost(p.hand_off, blockIdx.x == 0);
     __syncthreads();
   }
   for (int i = static_cast<int>(threadIdx.x); i < 16 * rows; i += static_cast<int>(blockDim.x)) {
