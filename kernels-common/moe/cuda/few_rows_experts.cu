@@ -23,7 +23,8 @@ __device__ __forceinline__ void MeetTeam(int team) {
   asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "n"(32 * kWarps) : "memory");
 }
 
-__device__ __forceinline__ void InitBarriers(std::uint64_t* barriers, int count) {
+// Unused where the kernels have no body.
+[[maybe_unused]] __device__ __forceinline__ void InitBarriers(std::uint64_t* barriers, int count) {
   if (static_cast<int>(threadIdx.x) < count) InitBarrier(barriers + threadIdx.x, 1);
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -146,7 +147,8 @@ struct RankedRow {
   int rank;
   __device__ __forceinline__ explicit RankedRow(unsigned long long ranks)
       : row(Lowest(ranks)), rank(static_cast<int>((ranks >> (8 * row)) & 255U) - 1) {}
-  __device__ __forceinline__ static unsigned long long Rest(unsigned long long ranks) {
+  [[maybe_unused]] __device__ __forceinline__ static unsigned long long Rest(
+      unsigned long long ranks) {
     return ranks & ~(255ULL << (8 * Lowest(ranks)));
   }
   __device__ __forceinline__ static int Lowest(unsigned long long ranks) {

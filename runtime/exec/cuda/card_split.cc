@@ -416,7 +416,9 @@ memory::ResidencyRates CardSplit::MeasureRates() const {
   for (int i = 0; i < kTimes; ++i) {
     const Clock::time_point start = Clock::now();
     for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
-      Copy(weight, 0, Map(0).front());
+      const kernels::cuda::CardWeight matrix = card_weights_->Matrix(weight);
+      auto* first = const_cast<std::byte*>(static_cast<const std::byte*>(matrix.data));
+      CopyRun(weight, 0, 1, first + static_cast<uint64_t>(Map(0).front()) * matrix.expert_bytes);
     }
     CheckCuda(cudaStreamSynchronize(copies_.get()), "measuring the link");
     const std::chrono::duration<double, std::micro> time = Clock::now() - start;
