@@ -141,20 +141,21 @@ struct DownTeams {
   static constexpr int kPartial = 16 * kColumns * kWarps;  // floats
 };
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 // Takes rows off the ranks of an expert (PassPicks): the lowest row that picked it, as which pick.
 struct RankedRow {
   int row;
   int rank;
   __device__ __forceinline__ explicit RankedRow(unsigned long long ranks)
       : row(Lowest(ranks)), rank(static_cast<int>((ranks >> (8 * row)) & 255U) - 1) {}
-  [[maybe_unused]] __device__ __forceinline__ static unsigned long long Rest(
-      unsigned long long ranks) {
+  __device__ __forceinline__ static unsigned long long Rest(unsigned long long ranks) {
     return ranks & ~(255ULL << (8 * Lowest(ranks)));
   }
   __device__ __forceinline__ static int Lowest(unsigned long long ranks) {
     return __popcll((ranks & (~ranks + 1)) - 1) / 8;
   }
 };
+#endif
 
 template <int kType>
 __global__ void __launch_bounds__(DownTeams::kThreads, 1)
