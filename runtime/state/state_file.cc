@@ -135,8 +135,10 @@ StateFile::StateFile(const FileSystem& files, const std::string& path, const Sta
   }
   first_ = static_cast<int32_t>(head.first);
   tokens_.resize(head.tokens);
-  std::memcpy(tokens_.data(), checked.data() + kHeadBytes + head.identity_bytes,
-              head.tokens * sizeof(Token));
+  // Without tokens there is no place to copy to.
+  if (head.tokens > 0)
+    std::memcpy(tokens_.data(), checked.data() + kHeadBytes + head.identity_bytes,
+                head.tokens * sizeof(Token));
   blocks_at_ = bytes;
   const uint64_t whole =
       StateFileBytes(head.identity_bytes, row_bytes_, first_, static_cast<int32_t>(head.tokens));

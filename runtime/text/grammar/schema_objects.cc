@@ -17,6 +17,7 @@ constexpr size_t kMergedEntriesMax = 2048;  // they are compared each with each
 // tools take some ten thousand; this many take some tenths of a second. References make merges grow
 // without end.
 constexpr size_t kSchemaStepsMax = size_t{1} << 23;
+constexpr size_t kStepsOfText = 64;  // what making a text counts for, beside its bytes
 
 constexpr std::string_view kComma = R"(json-ws "," json-ws )";
 
@@ -93,7 +94,7 @@ const rapidjson::Value& SchemaConverter::Resolve(const Value& schema,
     const std::string name = Unescaped(pointer.substr(begin + 1, end - begin - 1));
     begin = end;
     path.push_back(name);
-    CountSteps(1 + (at->IsObject() ? at->MemberCount() : 0));
+    CountSteps(kStepsOfText + (at->IsObject() ? at->MemberCount() : 0));
     if (at->IsObject() && at->HasMember(name)) {
       at = &(*at)[name];
       continue;
@@ -230,7 +231,7 @@ void SchemaConverter::MergeMember(Value& merged, const Value& name, const Value&
     std::set<std::string> others;
     const auto key_of = [&](const Value& each) {
       std::string key = KeyOf(each);
-      CountSteps(key.size());
+      CountSteps(kStepsOfText + key.size());
       return key;
     };
     for (const Value& each : value.GetArray()) others.insert(key_of(each));
@@ -240,7 +241,7 @@ void SchemaConverter::MergeMember(Value& merged, const Value& name, const Value&
     old = both;
   } else if (keyword == "anyOf" || keyword == "oneOf") {
     const std::string written = WriteJson(old);
-    CountSteps(written.size());
+    CountSteps(kStepsOfText + written.size());
     if (written == WriteJson(value)) return;
     Fail("two '" + std::string(keyword) + "' that both hold are not supported");
   } else if (Constrains(keyword)) {
