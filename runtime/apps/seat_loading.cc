@@ -91,8 +91,16 @@ void CheckCardLayers(const serve::ServeSettings& settings, uint32_t layers) {
                   "out for the whole model, or give 0 for none");
 }
 
-// Rows that --ctx-size leaves each slot; 0 without it.
+// Rows that --slot-ctx or --ctx-size give each slot; 0 without them.
 int32_t AskedSlotContext(const serve::ServeSettings& settings) {
+  if (settings.slot_context > 0) {
+    const int64_t all = int64_t{settings.slot_context} * settings.parallel;
+    if (settings.context == 0 || all <= settings.context) return settings.slot_context;
+    throw Error(ErrorKind::kUsage, "--slot-ctx " + std::to_string(settings.slot_context) + " for " +
+                                       std::to_string(settings.parallel) + " slots is " +
+                                       std::to_string(all) + " tokens, more than --ctx-size " +
+                                       std::to_string(settings.context));
+  }
   const int32_t asked = settings.context / settings.parallel;
   if (settings.context != 0 && asked < 1) {
     throw Error(ErrorKind::kUsage, "--ctx-size " + std::to_string(settings.context) +
@@ -100,6 +108,36 @@ int32_t AskedSlotContext(const serve::ServeSettings& settings) {
                                        std::to_string(settings.parallel) + " slots");
   }
   return asked;
+}
+
+// The most slots that --parallel auto may come to before memory is asked. A total without a slot's
+// own context is not divided: that would be another context than was asked for.
+int32_t AutomaticSlotsMax(const serve::ServeSettings& settings) {
+  constexpr int32_t kMost = 4;
+  if (settings.context == 0) return kMost;
+  if (settings.slot_context == 0) return 1;
+  return std::clamp(settings.context / settings.slot_context, 1, kMost);
+}
+
+// Thrown by a look at a plan that fits: which memory the weights would lie in, and how much.
+struct Placed {
+  memory::PlanOf of;
+  std::vector<std::pair<std::string, uint64_t>> weights;
+  bool operator==(const Placed&) const = default;
+};
+
+// Everything of the plans but what grows with the slots.
+Placed PlacedBy(std::span<const memory::MemoryPlan> plans) {
+  Placed placed{.of = plans.front().of(), .weights = {}};
+  for (const memory::MemoryPlan& plan : plans) {
+    for (const auto* terms : {&plan.terms(), &plan.mapped()}) {
+      for (const memory::PlanTerm& term : *terms) {
+        const bool lies = term.name.starts_with("weights") || term.name.starts_with("experts");
+        if (lies) placed.weights.emplace_back(term.name, term.bytes);
+      }
+    }
+  }
+  return placed;
 }
 
 // llama-server's, where the plan leaves twice as much.
@@ -167,18 +205,19 @@ std::function<void(uint64_t, uint64_t)> UnlessFailed(std::shared_future<TextPart
   };
 }
 
-ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string& path,
+ServedModel::ServedModel(const serve::ServeSettings& asked, const std::string& path,
                          const std::string& executable, const std::string& plugin_path_variable,
                          const LoadWatch& watch)
     : model_(std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), path))) {
   const plugin::Discovery discovery =
-      plugin::Discover(plugin::SearchList(settings.plugin_dirs, plugin_path_variable, executable));
+      plugin::Discover(plugin::SearchList(asked.plugin_dirs, plugin_path_variable, executable));
   for (const plugin::Verdict& verdict : discovery.verdicts) {
     if (verdict.skipped) LOG(WARNING) << "plugin skipped: " << verdict.path << ": " << verdict.text;
   }
   const plugin::Selection selection = plugin::Select(*model_, discovery);
   LOG(INFO) << "plugin " << selection.plugin.name << ' ' << selection.plugin.version << " from "
             << selection.plugin.path;
+  const serve::ServeSettings settings = WithSlots(asked, selection.plugin);
   exec::SeatOptions options = CreateInstance(settings, selection.plugin);
   const plugin::ChatSurface chat =
       plugin::ReadChatSurface(instance_->Extension(BL_EXT_CHAT_1), selection.plugin.name);
@@ -220,6 +259,8 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
   engine_options.batch_rows = settings.batch;
   engine_options.ubatch_rows = options.rows_max;
   engine_options.n_predict = settings.n_predict;
+  engine_options.queue_max = settings.queue_depth;
+  engine_options.decode_gap_ms = settings.decode_gap_ms;
   engine_options.slot_similarity = settings.slot_similarity;
   engine_options.cache = CacheOf(settings, runner_->HostPlan());
   if (!settings.cache_disk.empty() || !settings.slot_save_path.empty()) {
@@ -243,6 +284,36 @@ ServedModel::ServedModel(const serve::ServeSettings& settings, const std::string
 }
 
 ServedModel::~ServedModel() = default;
+
+// The settings with a number of slots. Plans are looked at for each number in turn, as a load would
+// make them; nothing is allocated for that.
+serve::ServeSettings ServedModel::WithSlots(const serve::ServeSettings& asked,
+                                            const plugin::LoadedPlugin& plugin) {
+  serve::ServeSettings settings = asked;
+  if (settings.parallel > 0) return settings;
+  const auto place_of = [&](int32_t slots) -> std::optional<Placed> {
+    settings.parallel = slots;
+    exec::SeatOptions options = CreateInstance(settings, plugin);
+    options.planned = [](std::span<const memory::MemoryPlan> plans) {
+      const bool fits = std::ranges::all_of(plans, &memory::MemoryPlan::Fits);
+      if (fits) throw PlacedBy(plans);
+    };
+    try {
+      exec::LoadSeat(*model_, *instance_, options);
+    } catch (const Placed& placed) {
+      return placed;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kNoMemory) throw;
+    }
+    return std::nullopt;
+  };
+  int32_t slots = AutomaticSlotsMax(asked);
+  const std::optional<Placed> one = slots > 1 ? place_of(1) : std::nullopt;
+  while (slots > 1 && (!one || place_of(slots) != one)) --slots;
+  settings.parallel = slots;
+  LOG(INFO) << "--parallel auto: " << slots << (slots == 1 ? " slot" : " slots");
+  return settings;
+}
 
 // What the model was trained with is the plugin's to say, and an instance is made for a context: it
 // is made a second time where the first was made for another than the slots get.

@@ -56,7 +56,7 @@ class ServedModel {
  public:
   // Error of the step that refuses: kNoInput, kBadModel, kUsage, kNoMemory with the plan's terms.
   // `executable` is where plugins are looked for beside --plugin-dir and $BLOOMERY_PLUGIN_PATH.
-  ServedModel(const serve::ServeSettings& settings, const std::string& path,
+  ServedModel(const serve::ServeSettings& asked, const std::string& path,
               const std::string& executable, const std::string& plugin_path_variable,
               const LoadWatch& watch = {});
   ~ServedModel();
@@ -70,6 +70,8 @@ class ServedModel {
   static exec::SeatOptions OptionsOf(const serve::ServeSettings& settings, int32_t slot_context);
 
  private:
+  serve::ServeSettings WithSlots(const serve::ServeSettings& asked,
+                                 const plugin::LoadedPlugin& plugin);
   exec::SeatOptions CreateInstance(const serve::ServeSettings& settings,
                                    const plugin::LoadedPlugin& plugin);
   static serve::ChatInfo DescribeChat(const plugin::ChatSurface& chat);

@@ -127,6 +127,11 @@ inline constexpr int kSchemaPatternDepthMax = 32;  // groups of a pattern in eac
 // Engine.
 inline constexpr size_t kEventsQueuedMax =
     64;  // of one generation, for a reader that is behind; then texts join (engine/generation.h)
+inline constexpr int32_t kMixedRowsMin =
+    16;  // of a pass with prompts that streams wait for, however slow: prompts must go on as well
+inline constexpr int32_t kPromptRowsMin = 8;    // of them for prompts, however many streams
+inline constexpr int32_t kMixedRowsFirst = 64;  // of such a pass while no pace is known
+inline constexpr int32_t kDecodeGapMsMax = 60'000;
 inline constexpr int kFailedPassesMax =
     8;  // in a row: then the device is at fault and not one request that its client repeats
 
@@ -165,9 +170,11 @@ inline constexpr int kLingerMillisecondsMax =
     2000;  // a refused client gets this long to read its answer before the connection is cut
 inline constexpr int kAcceptRetryMilliseconds =
     100;  // after an accept that failed (out of descriptors), so that the loop does not spin
-inline constexpr int kHttpThreadsMax = 64;  // they wait for the engine; more gain nothing
-inline constexpr int kDrainSecondsMax = 5;  // answers in progress get this long at a stop
-inline constexpr size_t kQueuedRequestsMax = 64;
+inline constexpr int kHttpThreadsMax = 64;         // they wait for the engine; more gain nothing
+inline constexpr int kDrainSecondsMax = 5;         // answers in progress get this long at a stop
+inline constexpr int32_t kQueuedRequestsMax = 64;  // the default of --queue-depth
+inline constexpr int32_t kQueueDepthMax = 4096;
+inline constexpr int32_t kRetryAfterSecondsMax = 30;  // what a refused client is told at most
 inline constexpr int kJsonDepthMax = 64;
 inline constexpr size_t kJsonNodesMax =
     1u << 21;  // values and names: the longest context as ids, twice. A node takes 16 bytes, and

@@ -18,6 +18,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/limits.h"
 #include "runtime/engine/generation.h"
 #include "runtime/engine/request.h"
 #include "runtime/exec/pass.h"
@@ -40,6 +41,11 @@ struct EngineOptions {
   int32_t batch_rows = 2048;  // -b: prompt rows between two Progress events; bounds a pass as well
   int32_t ubatch_rows = 512;  // -ub: rows of one pass (the runner's rows_max bounds it too)
   int32_t n_predict = -1;     // -n: for requests that ask -1; -1 is unbounded
+  int32_t queue_max = limits::kQueuedRequestsMax;  // requests that wait for a slot
+  // What a pass may take, in milliseconds, in which a prompt is read while streams wait for their
+  // next token: it then has as many rows of prompts as that allows, by the pace of the passes
+  // before. 0: prompts fill every pass.
+  int32_t decode_gap_ms = 250;
   // A free slot is preferred when more than this part of the prompt is its prefix; 0: never.
   double slot_similarity = 0.1;
   CacheOptions cache = {};
@@ -58,11 +64,15 @@ class ContextError : public Error {
   int32_t n_ctx_;
 };
 
-// limits::kQueuedRequestsMax requests wait already: kUnavailable, worth another try.
+// EngineOptions::queue_max requests wait already: kUnavailable, worth another try.
 class QueueFullError : public Error {
  public:
-  QueueFullError();
-  int32_t retry_after_s() const { return 1; }
+  QueueFullError(size_t waiting, int32_t retry_after_s);
+  // When about half of those that wait now will have begun, by the pace of late.
+  int32_t retry_after_s() const { return retry_after_s_; }
+
+ private:
+  int32_t retry_after_s_;
 };
 
 // One slot as /slots shows it.

@@ -1,7 +1,9 @@
 #include "runtime/engine/loop.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -10,6 +12,9 @@
 
 namespace bloomery::engine {
 namespace {
+
+// Of the newest request in how long requests of late have taken.
+constexpr double kServiceWeight = 0.1;
 
 constexpr char kStopping[] = "the server is stopping";
 
@@ -33,6 +38,8 @@ Engine::Loop::Loop(exec::PassRunner& runner, const text::Tokenizer& tokenizer,
   CheckOption("--batch-size", options_.batch_rows, 1);
   CheckOption("--ubatch-size", options_.ubatch_rows, 1);
   CheckOption("--predict", options_.n_predict, -1);
+  CheckOption("--queue-depth", options_.queue_max, 1);
+  CheckOption("--decode-gap", options_.decode_gap_ms, 0);
   assert(limits_.slots >= 1 && limits_.slot_context >= 1 && limits_.rows_max >= 1);
   if (tokenizer.size() != static_cast<size_t>(limits_.vocabulary)) {
     throw Error(ErrorKind::kBadModel, "the vocabulary has " + std::to_string(tokenizer.size()) +
@@ -297,6 +304,7 @@ void Engine::Loop::PackRows() {
   rows_.clear();
   parts_.clear();
   logits_rows_ = 0;
+  prompt_rows_ = 0;
   int32_t decode_rows_max = pass_rows_max_;
   if (AnyIn(SlotState::kPrompt)) {
     // A prompt gets a row even when decode rows fill the pass; with one row they take turns.
@@ -304,7 +312,31 @@ void Engine::Loop::PackRows() {
     decode_rows_max = pass_rows_max_ > 1 ? pass_rows_max_ - 1 : (prompt_turn_ ? 0 : 1);
   }
   PackDecodeRows(decode_rows_max);
-  PackPromptRows(pass_rows_max_ - static_cast<int32_t>(rows_.size()));
+  PackPromptRows(PromptRowsMax());
+}
+
+// As many as there is room for; where streams wait for the pass, as many as it can have within
+// their gap. The pass is then as large as one of the row counts that passes are made for.
+int32_t Engine::Loop::PromptRowsMax() const {
+  const auto decoding = static_cast<int32_t>(rows_.size());
+  const int32_t room = pass_rows_max_ - decoding;
+  if (decoding == 0 || options_.decode_gap_ms == 0) return room;
+  const double rows = pace_ == 0 ? limits::kMixedRowsFirst : pace_ * 1e-3 * options_.decode_gap_ms;
+  if (rows >= pass_rows_max_) return room;
+  const auto pass = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(rows)));
+  return std::clamp(std::max(pass, limits::kMixedRowsMin) - decoding,
+                    std::min(room, limits::kPromptRowsMin), room);
+}
+
+// The pace that PromptRowsMax goes by. A pass with few rows takes longer a row: it says nothing
+// about a larger one unless it took longer than the gap.
+void Engine::Loop::LearnPace(Clock::Duration took) {
+  const double seconds = std::chrono::duration<double>(took).count();
+  if (prompt_rows_ == 0 || seconds <= 0) return;
+  const double pace = static_cast<double>(rows_.size()) / seconds;
+  const bool small = seconds * 1e3 < options_.decode_gap_ms && pace < pace_;
+  if (small) return;
+  pace_ = pace_ == 0 ? pace : 0.5 * (pace_ + pace);
 }
 
 void Engine::Loop::PackDecodeRows(int32_t rows_max) {
@@ -326,6 +358,8 @@ void Engine::Loop::PackDecodeRows(int32_t rows_max) {
 }
 
 // Oldest request first: in slot order a slot with a high number could starve behind newer requests.
+// But up to a quarter is for prompts that end in it, so that a short one does not wait for a long
+// one to end.
 void Engine::Loop::PackPromptRows(int32_t rows_max) {
   prompt_order_.clear();
   for (const Slot& slot : slots_) {
@@ -334,35 +368,51 @@ void Engine::Loop::PackPromptRows(int32_t rows_max) {
   std::ranges::sort(prompt_order_, {}, [this](int32_t id) {
     return slots_[static_cast<size_t>(id)].generation()->id_task();
   });
-  for (const int32_t id : prompt_order_) {
-    const Slot& slot = slots_[static_cast<size_t>(id)];
-    const int32_t left = slot.prompt_left();
-    const int32_t count = std::min(rows_max, left);
-    if (count == 0) return;
-    rows_max -= count;
-    Part part{.slot = id, .rows = count, .length_before = slot.length()};
-    for (int32_t i = slot.length(); i < slot.length() + count; ++i) {
-      rows_.push_back(
-          {.slot = id, .index = i, .token = slot.request().prompt[static_cast<size_t>(i)]});
-    }
-    if (count == left && slot.choice().remaining() != 0) {
-      rows_.back().logits = true;
-      part.logits = logits_rows_++;
-    }
-    parts_.push_back(part);
+  int32_t quarter = rows_max / 4;
+  for (int32_t& id : prompt_order_) {
+    const int32_t left = slots_[static_cast<size_t>(id)].prompt_left();
+    if (left > quarter) continue;
+    AddPromptRows(id, left);
+    quarter -= left;
+    rows_max -= left;
+    id = -1;
   }
+  for (const int32_t id : prompt_order_) {
+    if (id < 0) continue;
+    const int32_t count = std::min(rows_max, slots_[static_cast<size_t>(id)].prompt_left());
+    if (count == 0) return;
+    AddPromptRows(id, count);
+    rows_max -= count;
+  }
+}
+
+void Engine::Loop::AddPromptRows(int32_t id, int32_t count) {
+  const Slot& slot = slots_[static_cast<size_t>(id)];
+  Part part{.slot = id, .rows = count, .length_before = slot.length()};
+  for (int32_t i = slot.length(); i < slot.length() + count; ++i) {
+    rows_.push_back(
+        {.slot = id, .index = i, .token = slot.request().prompt[static_cast<size_t>(i)]});
+  }
+  if (count == slot.prompt_left() && slot.choice().remaining() != 0) {
+    rows_.back().logits = true;
+    part.logits = logits_rows_++;
+  }
+  prompt_rows_ += count;
+  parts_.push_back(part);
 }
 
 void Engine::Loop::RunPass() {
   ++counters_.passes;
   counters_.pass_slots += parts_.size();
   counters_.rows += rows_.size();
+  const Clock::TimePoint began = clock_.Now();
   try {
     runner_.Run(rows_);
   } catch (const Error& error) {
     PassFailed(error);
     return;
   }
+  LearnPace(clock_.Now() - began);
   failed_in_a_row_ = 0;
   for (const Part& part : parts_) {
     Slot& slot = slots_[static_cast<size_t>(part.slot)];
@@ -469,6 +519,9 @@ void Engine::Loop::Release(Slot& slot) {
   counters_.predicted_tokens += static_cast<uint64_t>(timings.predicted_n);
   counters_.predicted_seconds += timings.predicted_ms * 1e-3;
   counters_.tokens_max = std::max(counters_.tokens_max, slot.length());
+  const double seconds = std::chrono::duration<double>(clock_.Now() - slot.started_at()).count();
+  const double weight = service_seconds_so_far_ == 0 ? 1.0 : kServiceWeight;
+  service_seconds_so_far_ += weight * (seconds - service_seconds_so_far_);
   slot.Release(++uses_);
 }
 
@@ -549,6 +602,7 @@ void Engine::Loop::PublishAndDeliver() {
     const std::lock_guard lock(mutex_);
     actions_left_ -= finished_actions_.size();
     counters_.requests_waiting = static_cast<int32_t>(queued_);
+    service_seconds_ = service_seconds_so_far_;
     published_metrics_ = counters_;
     for (size_t i = 0; i < slots_.size(); ++i) slots_[i].Describe(published_slots_[i]);
   }

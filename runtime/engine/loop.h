@@ -100,10 +100,13 @@ class Engine::Loop {
 
   void PackRows();
   void PackDecodeRows(int32_t rows_max);
+  int32_t PromptRowsMax() const;
   void PackPromptRows(int32_t rows_max);
+  void AddPromptRows(int32_t slot, int32_t count);
   bool AnyIn(SlotState state) const;
 
   void RunPass();
+  void LearnPace(Clock::Duration took);
   void PassFailed(const Error& error);
   void Advance(const Part& part);
   void FinishPrompt(Slot& parent, int32_t logits);
@@ -136,11 +139,14 @@ class Engine::Loop {
   uint64_t uses_ = 0;
   int32_t pass_rows_max_;
   int32_t decode_from_ = 0;   // slot whose turn is first when not all decode rows fit
+  double pace_ = 0;           // rows a second of passes with prompts; 0: not known yet
   bool prompt_turn_ = false;  // whose turn it is when a pass has one row only
   std::vector<exec::PassRow> rows_;
   std::vector<Part> parts_;
   std::vector<int32_t> prompt_order_;
   int32_t logits_rows_ = 0;
+  int32_t prompt_rows_ = 0;            // of the present pass
+  double service_seconds_so_far_ = 0;  // service_seconds_ as the loop has it
   std::vector<text::Candidate> best_;  // of one row, where the runner gives them
   int32_t failed_in_a_row_ = 0;
   std::string last_failure_;
@@ -155,7 +161,8 @@ class Engine::Loop {
   std::deque<std::unique_ptr<Action>> incoming_actions_;
   size_t actions_left_ = 0;  // submitted and not finished
   int64_t next_id_task_ = 0;
-  size_t queued_ = 0;  // incoming_ and waiting_
+  size_t queued_ = 0;           // incoming_ and waiting_
+  double service_seconds_ = 0;  // that a request holds its slot, the latest ones most
   bool stopping_ = false;
   Clock::TimePoint stop_at_ = Clock::TimePoint::max();
   std::optional<std::string> failure_;

@@ -48,6 +48,7 @@ class Slot {
   const Choice& choice() const { return *choice_; }
   int32_t prompt_left() const;  // prompt tokens not evaluated yet
   PromptStats prompt_stats(Clock::TimePoint now) const;
+  Clock::TimePoint started_at() const { return started_at_; }
 
   // `kept` leading tokens of the prompt are held already: the planes were cut to them.
   void StartPrompt(std::shared_ptr<Generation> generation, std::unique_ptr<Choice> choice,

@@ -1,4 +1,6 @@
 // Submit: every check of a request, and all of its set-up that takes time, on the caller's thread.
+#include <algorithm>
+#include <cmath>
 #include <random>
 #include <string>
 #include <utility>
@@ -55,10 +57,11 @@ ContextError::ContextError(int32_t n_prompt_tokens, int32_t n_ctx)
       n_prompt_tokens_(n_prompt_tokens),
       n_ctx_(n_ctx) {}
 
-QueueFullError::QueueFullError()
-    : Error(ErrorKind::kUnavailable,
-            "the queue is full: " + std::to_string(limits::kQueuedRequestsMax) +
-                " requests are waiting; try again in a second") {}
+QueueFullError::QueueFullError(size_t waiting, int32_t retry_after_s)
+    : Error(ErrorKind::kUnavailable, "the queue is full: " + std::to_string(waiting) +
+                                         " requests are waiting; try again in " +
+                                         std::to_string(retry_after_s) + " s"),
+      retry_after_s_(retry_after_s) {}
 
 std::shared_ptr<Generation> Engine::Loop::Submit(GenerateRequest request, Generation::Wake wake) {
   {
@@ -83,7 +86,10 @@ void Engine::Loop::CheckAccepting() const {
     throw Error(ErrorKind::kUnavailable, "the engine has failed: " + *failure_);
   }
   if (stopping_) throw Error(ErrorKind::kUnavailable, "the server is stopping");
-  if (queued_ >= limits::kQueuedRequestsMax) throw QueueFullError();
+  if (queued_ < static_cast<size_t>(options_.queue_max)) return;
+  const double seconds = service_seconds_ * static_cast<double>(queued_) / (2.0 * limits_.slots);
+  throw QueueFullError(queued_, std::clamp(static_cast<int32_t>(std::ceil(std::min(seconds, 1e6))),
+                                           1, limits::kRetryAfterSecondsMax));
 }
 
 Engine::Loop::Task Engine::Loop::MakeTask(GenerateRequest request, Generation::Wake wake) {

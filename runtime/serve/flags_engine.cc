@@ -14,8 +14,17 @@ PlaneType PlaneTypeOf(std::string_view name) {
 }
 
 void SetParallel(S& s, const I& i) {
-  if (i.integer == 0) throw Error(ErrorKind::kUsage, "expected at least 1 slot");
-  s.parallel = i.integer < 0 ? 1 : static_cast<int>(i.integer);
+  if (i.text == "auto" || i.text == "-1") {
+    s.parallel = 0;
+    return;
+  }
+  int slots = 0;
+  const char* const end = i.text.data() + i.text.size();
+  const auto [stop, error] = std::from_chars(i.text.data(), end, slots);
+  if (error != std::errc() || stop != end || slots < 1 || slots > limits::kSlotsMax) {
+    throw Error(ErrorKind::kUsage, "expected 1 to " + std::to_string(limits::kSlotsMax) + " slots, or auto");
+  }
+  s.parallel = slots;
 }
 
 void SetSimilarity(S& s, const I& i) {
@@ -49,10 +58,23 @@ constexpr Flag kFlags[] = {
      .value = kInteger, .metavar = "N", .fallback = "0 (as trained)", .min = 0, .max = kIntMax,
      .help = "Context over all slots, in tokens; each slot gets an equal part.",
      .apply = BLOOMERY_SET(s.context = static_cast<int>(i.integer))},
-    {.group = "Engine", .names = "-np --parallel", .env = "LLAMA_ARG_N_PARALLEL", .value = kInteger,
-     .metavar = "N", .fallback = "1", .min = -1, .max = limits::kSlotsMax,
-     .help = "Slots: requests that run at the same time. -1 is the default.",
+    {.group = "Engine", .names = "--slot-ctx", .env = "BLOOMERY_SLOT_CTX", .value = kInteger,
+     .metavar = "N", .fallback = "an equal part of --ctx-size", .min = 1, .max = limits::kSlotContextMax,
+     .help = "Context of each slot, in tokens. With --ctx-size too, that is the most all slots may have.",
+     .apply = BLOOMERY_SET(s.slot_context = static_cast<int>(i.integer))},
+    {.group = "Engine", .names = "-np --parallel", .env = "LLAMA_ARG_N_PARALLEL", .value = kText,
+     .metavar = "N", .fallback = "1",
+     .help = "Slots: requests that run at the same time, 1 to 64. auto or -1: the most, up to 4, whose plan "
+             "fits where one slot's does, with no weight elsewhere; 1 where --ctx-size is given without --slot-ctx.",
      .apply = BLOOMERY_SET(SetParallel(s, i))},
+    {.group = "Engine", .names = "--queue-depth", .env = "BLOOMERY_QUEUE_DEPTH", .value = kInteger,
+     .metavar = "N", .fallback = "64", .min = 1, .max = limits::kQueueDepthMax,
+     .help = "Requests that may wait for a slot; the next one gets 503 with Retry-After.",
+     .apply = BLOOMERY_SET(s.queue_depth = static_cast<int>(i.integer))},
+    {.group = "Engine", .names = "--decode-gap", .env = "BLOOMERY_DECODE_GAP", .value = kInteger,
+     .metavar = "MS", .fallback = "250", .min = 0, .max = limits::kDecodeGapMsMax,
+     .help = "While a prompt is read beside running streams, a pass is cut to what takes about so long; 0: it is not cut.",
+     .apply = BLOOMERY_SET(s.decode_gap_ms = static_cast<int>(i.integer))},
     {.group = "Engine", .names = "-b --batch-size", .env = "LLAMA_ARG_BATCH", .value = kInteger,
      .metavar = "N", .fallback = "2048", .min = 1, .max = limits::kBatchRowsMax,
      .help = "Prompt tokens between two decode passes.",

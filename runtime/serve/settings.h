@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/limits.h"
 #include "runtime/exec/load_modes.h"
 #include "runtime/text/sampling.h"
 
@@ -60,8 +61,11 @@ struct ServeSettings {
   std::string page_folder;  // files in place of the built-in page; empty: none
 
   // Engine.
-  int context = 0;  // total rows over all slots; 0: as trained
-  int parallel = 1;
+  int context = 0;       // total rows over all slots; 0: as trained
+  int slot_context = 0;  // rows of each slot; 0: an equal part of the total
+  int parallel = 1;      // slots; 0: as many, up to four, as fit
+  int queue_depth = limits::kQueuedRequestsMax;
+  int decode_gap_ms = 250;
   int batch = 2048;
   int ubatch = 512;
   PlaneType type_k = PlaneType::kF16;

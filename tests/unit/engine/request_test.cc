@@ -133,11 +133,10 @@ TEST(Request, QueueTakesTheLimitAndRefusesOnePastIt) {
   Engine& engine = rig.Start();
   std::vector<std::shared_ptr<Generation>> generations{engine.Submit(Greedy(Ids("a"), 1))};
   gate.AwaitEntered(1);  // it runs: the queue is empty
-  for (size_t i = 0; i < limits::kQueuedRequestsMax; ++i) {
+  for (int32_t i = 0; i < limits::kQueuedRequestsMax; ++i) {
     generations.push_back(engine.Submit(Greedy(Ids("b"), 1)));
   }
-  EXPECT_EQ(engine.ReadMetrics().requests_waiting,
-            static_cast<int32_t>(limits::kQueuedRequestsMax));
+  EXPECT_EQ(engine.ReadMetrics().requests_waiting, limits::kQueuedRequestsMax);
   try {
     engine.Submit(Greedy(Ids("c"), 1));
     ADD_FAILURE() << "accepted";
@@ -152,12 +151,37 @@ TEST(Request, QueueTakesTheLimitAndRefusesOnePastIt) {
   EXPECT_EQ(rig.Run(Greedy(Ids("c"), 1)).finish().tokens_predicted, 1);
 }
 
+TEST(Request, ARefusedOneIsToldWhenHalfOfTheQueueWillHaveBegun) {
+  Rig rig({}, {.queue_max = 4});
+  Gate gate;
+  rig.runner.before_run = [&](auto) {
+    gate.Enter();
+    rig.clock.Advance(std::chrono::seconds(10));
+  };
+  Engine& engine = rig.Start();
+  gate.Permit(1);
+  Await(*engine.Submit(Greedy(Ids("a"), 1)));  // ten seconds
+  std::vector<std::shared_ptr<Generation>> generations{engine.Submit(Greedy(Ids("b"), 1))};
+  gate.AwaitEntered(2);
+  for (int i = 0; i < 4; ++i) generations.push_back(engine.Submit(Greedy(Ids("b"), 1)));
+  try {
+    engine.Submit(Greedy(Ids("c"), 1));
+    ADD_FAILURE() << "accepted";
+  } catch (const QueueFullError& error) {
+    EXPECT_EQ(error.retry_after_s(), 20);
+    EXPECT_THAT(error.what(), testing::HasSubstr("4 requests are waiting; try again in 20 s"));
+  }
+  gate.Open();
+  for (auto& generation : generations) Await(*generation);
+}
+
 TEST(EngineOptionsCheck, RefusesWhatCannotRun) {
   text::Tokenizer tokenizer = TestTokenizer();
   FakeRunner runner(Rig::Defaults({}));
   for (const EngineOptions& options :
        {EngineOptions{.batch_rows = 0}, EngineOptions{.ubatch_rows = 0},
-        EngineOptions{.n_predict = -2}}) {
+        EngineOptions{.n_predict = -2}, EngineOptions{.queue_max = 0},
+        EngineOptions{.decode_gap_ms = -1}}) {
     EXPECT_EQ(test::RefusalOf([&] { Engine engine(runner, tokenizer, options); }).kind,
               ErrorKind::kUsage);
   }

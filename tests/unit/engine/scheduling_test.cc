@@ -198,6 +198,80 @@ TEST(Scheduling, DecodeRowsJoinEveryPassOfALongPrompt) {
   }
 }
 
+// Ten milliseconds a row: 25 rows are the gap's, and 16 the largest pass below.
+TEST(Scheduling, PromptsBesideAStreamAreCutToItsGap) {
+  for (const int32_t gap_ms : {250, 0}) {
+    Rig rig({.slots = 2, .slot_context = 512, .rows_max = 64}, {.decode_gap_ms = gap_ms});
+    Gate gate;
+    rig.runner.before_run = [&](std::span<const exec::PassRow> rows) {
+      gate.Enter();
+      rig.clock.Advance(milliseconds(10) * rows.size());
+    };
+    rig.runner.next = [](const Tokens&) { return 0; };
+    Engine& engine = rig.Start();
+    auto stream = engine.Submit(Greedy(Ids("a"), 40));
+    gate.AwaitEntered(1);
+    auto prompt = engine.Submit(Greedy(Tokens(300, 1), 1));
+    gate.Open();
+    Await(*prompt);
+    Await(*stream);
+    engine.Stop(milliseconds(0));
+    EXPECT_EQ(rig.runner.passes[1].size(), gap_ms == 0 ? 64u : 16u);
+    EXPECT_EQ(rig.runner.passes[2].size(), gap_ms == 0 ? 64u : 16u);
+    // Nothing waits for the prompt alone.
+    rig.engine.reset();
+    rig.runner.passes.clear();
+    Rig alone({.slots = 2, .slot_context = 512, .rows_max = 64}, {.decode_gap_ms = gap_ms});
+    alone.Run(Greedy(Tokens(300, 1), 1));
+    alone.engine->Stop(milliseconds(0));
+    EXPECT_EQ(alone.runner.passes[0].size(), 64u);
+  }
+}
+
+TEST(Scheduling, APaceThatFallsCutsPassesAndOneThatRisesLetsThemGrow) {
+  Rig rig({.slots = 2, .slot_context = 4096, .rows_max = 256}, {.decode_gap_ms = 100});
+  std::atomic<int> us_a_row{100};
+  Gate gate;
+  rig.runner.before_run = [&](std::span<const exec::PassRow> rows) {
+    if (rig.runner.passes.size() == 6) us_a_row = 4000;  // somebody else takes the cores
+    if (rig.runner.passes.size() == 16) us_a_row = 100;
+    gate.Enter();
+    rig.clock.Advance(milliseconds(us_a_row * static_cast<int>(rows.size()) / 1000));
+  };
+  rig.runner.next = [](const Tokens&) { return 0; };
+  Engine& engine = rig.Start();
+  auto stream = engine.Submit(Greedy(Ids("a"), 60));
+  gate.AwaitEntered(1);
+  auto prompt = engine.Submit(Greedy(Tokens(4000, 1), 1));
+  gate.Open();
+  Await(*stream);
+  Await(*prompt);
+  engine.Stop(milliseconds(0));
+  EXPECT_EQ(rig.runner.passes[5].size(), 256u);
+  EXPECT_EQ(rig.runner.passes[15].size(), 16u);  // the prompt must go on
+  EXPECT_EQ(rig.runner.passes[20].size(), 256u);
+}
+
+TEST(Scheduling, AShortPromptDoesNotWaitForALongOne) {
+  Rig rig({.slots = 3, .rows_max = 16});
+  Gate gate;
+  rig.runner.before_run = [&](auto) { gate.Enter(); };
+  Engine& engine = rig.Start();
+  auto first = engine.Submit(Greedy(Ids("a"), 0));
+  gate.AwaitEntered(1);
+  auto longest = engine.Submit(Greedy(Tokens(100, 1), 0));
+  auto brief = engine.Submit(Greedy(Ids("cde"), 0));  // three of the quarter of sixteen
+  auto waits = engine.Submit(Greedy(Ids("fg"), 0));   // two do not fit the rest of it
+  gate.Open();
+  for (auto& generation : {first, longest, brief, waits}) Await(*generation);
+  engine.Stop(milliseconds(0));
+  const std::vector<int32_t> slots = SlotsOf(rig.runner.passes[1]);
+  EXPECT_EQ(std::ranges::count(slots, slots.front()), 3);
+  EXPECT_EQ(std::ranges::count(slots, slots.back()), 13);
+  EXPECT_EQ(rig.runner.passes[2].size(), 16u);
+  EXPECT_EQ(rig.runner.passes[2].front().token, Ids("f")[0]);
+}
+
 TEST(Scheduling, OlderPromptsGoFirstAndSeveralShareAPass) {
   Rig rig({.slots = 3, .rows_max = 8});
   Gate gate;

@@ -448,12 +448,12 @@ TEST_F(CompletionTest, FullQueueIsA503WithRetryAfter) {
   endless_ = true;
   Start();
   std::vector<std::unique_ptr<Client>> clients;
-  for (size_t i = 0; i < limits::kQueuedRequestsMax + 1; ++i) {
+  for (int32_t i = 0; i < limits::kQueuedRequestsMax + 1; ++i) {
     clients.push_back(std::make_unique<Client>(port()));
     clients.back()->Send(RequestText("POST", "/completion", R"({"prompt":[5]})"));
     // The first takes the slot, each further one waits; all are in before the last is tried.
     while (engine_->ReadMetrics().slots_busy + engine_->ReadMetrics().requests_waiting <
-           static_cast<int32_t>(i) + 1) {
+           i + 1) {
       std::this_thread::yield();
     }
   }

@@ -1,0 +1,486 @@
+// Load on a whole server, as clients see it: starts bloomery-serve, asks every request once alone,
+// finds the peak with a closed loop, then sends an open loop at a multiple of it over the same
+// number of connections, and compares every text with that of the request alone. Then, beside one
+// good client, sockets that send and read slowly. Ends with 1 where a bound is missed.
+//
+//   serve_load bin/bloomery-serve [--seconds 300] [--peak-seconds 20] [--connections 64]
+//     [--factor 3] [--slow 2000] [--slow-seconds 60] [--goodput-min 0.95] [--rss-max 1.01]
+//     [--slow-max 1.10] [-- server flags]
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/json.h"
+#include "tests/unit/serve/client.h"
+
+namespace bloomery {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using test::Answer;
+using test::Client;
+
+double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+struct Options {
+  std::string server;
+  std::vector<std::string> flags{"-np", "8", "-c", "8192", "--cache-ram", "64"};
+  std::map<std::string, double> numbers{
+      {"--seconds", 300},      {"--peak-seconds", 20}, {"--connections", 64},
+      {"--factor", 3},         {"--slow", 2000},       {"--slow-seconds", 60},
+      {"--goodput-min", 0.95}, {"--rss-max", 1.01},    {"--slow-max", 1.10}};
+  double operator[](const char* name) const { return numbers.at(name); }
+};
+
+Options ReadOptions(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--") {
+      options.flags.assign(argv + i + 1, argv + argc);
+      break;
+    }
+    if (options.numbers.contains(word) && i + 1 < argc) {
+      options.numbers[word] = std::atof(argv[++i]);
+    } else if (options.server.empty() && !word.starts_with("-")) {
+      options.server = word;
+    } else {
+      throw std::runtime_error("unknown argument " + word);
+    }
+  }
+  if (options.server.empty()) throw std::runtime_error("the first argument is the server");
+  return options;
+}
+
+// The server as a child of this process.
+class Server {
+ public:
+  Server(const std::string& program, std::vector<std::string> flags) {
+    int out[2];
+    if (::pipe2(out, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+    flags.insert(flags.begin(), {program, "--port", "0"});
+    std::vector<char*> argv;
+    for (std::string& flag : flags) argv.push_back(flag.data());
+    argv.push_back(nullptr);
+    const int failed =
+        ::posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    ::close(out[1]);
+    if (failed != 0) throw std::runtime_error("cannot start " + program);
+    std::string said;
+    char byte = 0;
+    while (::read(out[0], &byte, 1) == 1) {
+      said += byte;
+      const size_t at = said.find("listening on http://");
+      if (byte == '\n' && at != std::string::npos) {
+        port_ = std::atoi(said.c_str() + said.rfind(':') + 1);
+        break;
+      }
+    }
+    out_ = out[0];
+    if (port_ == 0) throw std::runtime_error("the server did not start: " + said);
+  }
+  ~Server() {
+    ::kill(pid_, SIGTERM);
+    ::waitpid(pid_, nullptr, 0);
+    ::close(out_);
+  }
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  int port() const { return port_; }
+  double RssMib() const {
+    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("VmRSS:")) return std::atof(line.c_str() + 6) / 1024;
+    }
+    return 0;
+  }
+  int Descriptors() const {
+    int count = -2;  // "." and ".."
+    DIR* folder = ::opendir(("/proc/" + std::to_string(pid_) + "/fd").c_str());
+    if (folder == nullptr) return 0;
+    while (::readdir(folder) != nullptr) ++count;
+    ::closedir(folder);
+    return count;
+  }
+  // Descriptors once they are down to `most`, or after `seconds`.
+  int DescriptorsDownTo(int most, int seconds) const {
+    const auto end = Clock::now() + std::chrono::seconds(seconds);
+    while (Descriptors() > most && Clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return Descriptors();
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int port_ = 0;
+  int out_ = -1;
+};
+
+struct Request {
+  std::string bytes;
+  bool stream = false;
+  std::string text;  // that it has alone
+  int tokens = 0;
+};
+
+std::string TextOf(const Request& request, const Answer& answer, int* tokens) {
+  if (!answer.complete) throw std::runtime_error("an answer was cut off");
+  if (!request.stream) {
+    const rapidjson::Document body = ParseJson(answer.body, "answer");
+    *tokens = body["tokens_predicted"].GetInt();
+    return body["content"].GetString();
+  }
+  std::string text;
+  for (size_t at = 0; (at = answer.body.find("data: ", at)) != std::string::npos;) {
+    at += 6;
+    const size_t end = answer.body.find("\n\n", at);
+    const rapidjson::Document event = ParseJson(answer.body.substr(at, end - at), "event");
+    if (event.HasMember("error")) throw std::runtime_error(answer.body.substr(at, end - at));
+    text += event["content"].GetString();
+    *tokens = event["tokens_predicted"].GetInt();
+  }
+  return text;
+}
+
+// The same each time: greedy, or with a seed; some share their beginning, half are streamed.
+std::vector<Request> MakeRequests(int port) {
+  static constexpr const char* kPlaces[] = {"Japan", "France", "Italy",  "Iceland",
+                                            "Peru",  "Kenya",  "Norway", "Chile"};
+  static constexpr const char* kForms[] = {"The capital of ", "What is said of ", "A story of ",
+                                           "The rivers and the mountains of "};
+  std::vector<Request> requests;
+  for (int i = 0; i < 96; ++i) {
+    Request request;
+    request.stream = i % 2 == 0;
+    std::string prompt = std::string(kForms[i % 4]) + kPlaces[(i / 4) % 8];
+    for (int k = 0; k < (i % 7) * 6; ++k) prompt += ", then " + std::to_string(i + k);
+    const std::string body =
+        R"({"prompt": ")" + prompt + R"(", "ignore_eos": true, "n_predict": )" +
+        std::to_string(8 + (i * 5) % 48) + R"(, "seed": )" + std::to_string(i) +
+        R"(, "temperature": )" + (i % 3 == 0 ? "0" : "0.9") + R"(, "stream": )" +
+        (request.stream ? "true}" : "false}");
+    request.bytes = test::RequestText("POST", "/completion", body);
+    const Answer answer = [&] {
+      Client client(port);
+      client.Send(request.bytes);
+      return client.Read();
+    }();
+    if (answer.status != 200) throw std::runtime_error("alone: " + answer.body);
+    request.text = TextOf(request, answer, &request.tokens);
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+struct Outcome {
+  double seconds = 0;
+  int64_t right = 0;
+  int64_t right_tokens = 0;
+  int64_t refused = 0;   // 503 with Retry-After
+  int64_t not_sent = 0;  // due while every connection was busy
+  std::vector<double> latencies;
+  std::string wrong;  // the first answer that was
+
+  double goodput() const { return static_cast<double>(right_tokens) / seconds; }
+  double percentile(double part) const {
+    if (latencies.empty()) return 0;
+    return latencies[static_cast<size_t>(part * static_cast<double>(latencies.size() - 1))];
+  }
+};
+
+class Load {
+ public:
+  Load(int port, const std::vector<Request>& requests, double seconds, double rate)
+      : port_(port),
+        requests_(requests),
+        rate_(rate),
+        begin_(Clock::now()),
+        end_(begin_ +
+             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {
+    outcome_.seconds = seconds;
+  }
+
+  Outcome Run(int connections) {
+    std::vector<std::thread> threads;
+    threads.reserve(static_cast<size_t>(connections));
+    for (int i = 0; i < connections; ++i) threads.emplace_back([this] { Work(); });
+    for (std::thread& thread : threads) thread.join();
+    std::ranges::sort(outcome_.latencies);
+    return std::move(outcome_);
+  }
+
+ private:
+  void Work() {
+    std::unique_ptr<Client> client;
+    while (true) {
+      const int64_t number = next_++;
+      const Request& request = requests_[static_cast<size_t>(number) % requests_.size()];
+      if (!AwaitTurn(number)) return;
+      try {
+        if (!client) client = std::make_unique<Client>(port_);
+        const auto sent = Clock::now();
+        if (sent >= end_) return;
+        client->Send(request.bytes);
+        const Answer answer = client->Read();
+        Record(request, answer, Seconds(Clock::now() - sent));
+        if (answer.headers.contains("connection") && answer.headers.at("connection") == "close") {
+          client.reset();
+        }
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex_);
+        outcome_.wrong = error.what();
+        return;
+      }
+    }
+  }
+
+  // Open loop: waits until the arrival is due; one that was due while all were busy is passed over.
+  bool AwaitTurn(int64_t& number) {
+    while (rate_ > 0) {
+      const auto due = begin_ + std::chrono::duration_cast<Clock::duration>(
+                                    std::chrono::duration<double>(double(number) / rate_));
+      if (due >= end_) return false;
+      if (Clock::now() - due < std::chrono::milliseconds(20)) {
+        std::this_thread::sleep_until(due);
+        break;
+      }
+      ++not_sent_;
+      number = next_++;
+    }
+    return Clock::now() < end_;
+  }
+
+  void Record(const Request& request, const Answer& answer, double latency) {
+    const bool in_time = Clock::now() < end_;
+    int tokens = 0;
+    const std::string text = answer.status == 200 ? TextOf(request, answer, &tokens) : "";
+    const std::lock_guard lock(mutex_);
+    outcome_.not_sent = not_sent_;
+    if (answer.status == 503 && answer.headers.contains("retry-after")) {
+      ++outcome_.refused;
+    } else if (answer.status != 200) {
+      outcome_.wrong = std::to_string(answer.status) + " " + answer.body;
+    } else if (text != request.text || tokens != request.tokens) {
+      outcome_.wrong = "'" + text + "' instead of '" + request.text + "'";
+    } else if (in_time) {
+      ++outcome_.right;
+      outcome_.right_tokens += tokens;
+      outcome_.latencies.push_back(latency);
+    }
+  }
+
+  const int port_;
+  const std::vector<Request>& requests_;
+  const double rate_;
+  const Clock::time_point begin_;
+  const Clock::time_point end_;
+  std::atomic<int64_t> next_{0};
+  std::atomic<int64_t> not_sent_{0};
+  std::mutex mutex_;
+  Outcome outcome_;
+};
+
+// Sockets that are in no hurry: a quarter each sends nothing, a head, a body a byte at a time, and
+// asks without reading. Each is touched every five seconds, and opened again where it was closed.
+class SlowSockets {
+ public:
+  SlowSockets(int port, int count) : port_(port), sockets_(static_cast<size_t>(count), -1) {
+    for (size_t i = 0; i < sockets_.size(); ++i) Open(i);
+    thread_ = std::jthread([this](const std::stop_token& stop) { Drip(stop); });
+  }
+  ~SlowSockets() {
+    thread_.request_stop();
+    thread_.join();
+    for (const int fd : sockets_) ::close(fd);
+  }
+  SlowSockets(const SlowSockets&) = delete;
+  SlowSockets& operator=(const SlowSockets&) = delete;
+
+ private:
+  void Open(size_t i) {
+    if (sockets_[i] >= 0) ::close(sockets_[i]);
+    sockets_[i] = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port_));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::connect(sockets_[i], reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) return;
+    static constexpr std::string_view kFirst[] = {
+        "", "POST /completion HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+        "POST /completion HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n",
+        "GET /props HTTP/1.1\r\nHost: x\r\n\r\n"};
+    const std::string_view first = kFirst[i % 4];
+    if (!first.empty()) ::send(sockets_[i], first.data(), first.size(), MSG_NOSIGNAL);
+  }
+
+  void Drip(const std::stop_token& stop) {
+    constexpr size_t kRounds = 250;  // of 20 ms: five seconds
+    for (size_t round = 0; !stop.stop_requested(); ++round) {
+      for (size_t i = round % kRounds; i < sockets_.size(); i += kRounds) {
+        char byte = 'a';
+        const bool sends = i % 4 == 1 || i % 4 == 2;
+        const ssize_t n = sends ? ::send(sockets_[i], &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT)
+                                : ::recv(sockets_[i], &byte, 1, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN)) Open(i);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+
+  const int port_;
+  std::vector<int> sockets_;
+  std::jthread thread_;
+};
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
+  return values[values.size() / 2];
+}
+
+// Latencies of one good client with and without the slow sockets, in turns.
+std::vector<double> GoodClient(int port, const std::vector<Request>& requests, double seconds,
+                               bool fresh) {
+  std::vector<double> latencies;
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  Client kept(port);
+  for (size_t i = 0; Clock::now() < end; ++i) {
+    const Request& request = requests[i % 16];
+    const auto begin = Clock::now();
+    Answer answer;
+    if (fresh) {
+      Client client(port);
+      client.Send(request.bytes);
+      answer = client.Read();
+    } else {
+      kept.Send(request.bytes);
+      answer = kept.Read();
+    }
+    latencies.push_back(Seconds(Clock::now() - begin));
+    int tokens = 0;
+    if (answer.status != 200 || TextOf(request, answer, &tokens) != request.text) {
+      throw std::runtime_error("the good client got " + std::to_string(answer.status));
+    }
+  }
+  return latencies;
+}
+
+bool Check(bool holds, const char* what) {
+  std::printf("%s: %s\n", holds ? "holds" : "MISSED", what);
+  return holds;
+}
+
+bool RunLoad(const Server& server, const std::vector<Request>& requests, const Options& options) {
+  const int connections = static_cast<int>(options["--connections"]);
+  const int descriptors = server.Descriptors();
+  const double peak_seconds = options["--peak-seconds"];
+  Outcome peak;
+  for (const int clients : {8, 16, connections}) {
+    const Outcome closed = Load(server.port(), requests, peak_seconds, 0).Run(clients);
+    std::printf("closed loop, %d connections: %.1f requests/s, %.0f tokens/s, median %.0f ms\n",
+                clients, static_cast<double>(closed.right) / peak_seconds, closed.goodput(),
+                1e3 * closed.percentile(0.5));
+    if (!closed.wrong.empty()) return Check(false, closed.wrong.c_str());
+    if (peak.seconds == 0 || closed.goodput() > peak.goodput()) peak = closed;
+  }
+  const double capacity = static_cast<double>(peak.right) / peak_seconds;
+  const double rss = server.RssMib();
+  const double rate = options["--factor"] * capacity;
+  const Outcome open = Load(server.port(), requests, options["--seconds"], rate).Run(connections);
+  const double rss_after = server.RssMib();
+  const int descriptors_after = server.DescriptorsDownTo(descriptors, 60);
+  std::printf(
+      "open loop, %d connections, %.1f requests/s for %.0f s: %lld right answers, %lld refused "
+      "with Retry-After, %lld not sent (all connections busy); %.0f tokens/s of %.0f at the peak = "
+      "%.3f; latency median %.0f ms, 99 %% %.0f ms; RSS %.1f -> %.1f MiB = %.4f; descriptors %d -> "
+      "%d\n",
+      connections, rate, open.seconds, static_cast<long long>(open.right),
+      static_cast<long long>(open.refused), static_cast<long long>(open.not_sent), open.goodput(),
+      peak.goodput(), open.goodput() / peak.goodput(), 1e3 * open.percentile(0.5),
+      1e3 * open.percentile(0.99), rss, rss_after, rss_after / rss, descriptors, descriptors_after);
+  bool good = Check(open.wrong.empty(), open.wrong.empty() ? "no wrong text" : open.wrong.c_str());
+  good &= Check(open.goodput() >= options["--goodput-min"] * peak.goodput(), "goodput");
+  good &= Check(rss_after <= options["--rss-max"] * rss, "RSS");
+  good &= Check(descriptors_after <= descriptors, "descriptors back to the start");
+  return good;
+}
+
+bool RunSlow(const Server& server, const std::vector<Request>& requests, const Options& options) {
+  const int count = static_cast<int>(options["--slow"]);
+  if (count == 0) return true;
+  constexpr int kTurns = 6;
+  const double seconds = options["--slow-seconds"] / (2 * kTurns);
+  bool good = true;
+  for (const bool fresh : {false, true}) {
+    std::vector<double> without, with;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const auto plain = GoodClient(server.port(), requests, seconds / 2, fresh);
+      without.insert(without.end(), plain.begin(), plain.end());
+      const SlowSockets slow(server.port(), count);
+      const auto beside = GoodClient(server.port(), requests, seconds / 2, fresh);
+      with.insert(with.end(), beside.begin(), beside.end());
+    }
+    const double ratio = Median(with) / Median(without);
+    std::printf("%d slow sockets, a good client %s: median %.2f ms without, %.2f ms with = %.3f\n",
+                count, fresh ? "that connects each time" : "on one connection",
+                1e3 * Median(without), 1e3 * Median(with), ratio);
+    good &= Check(ratio <= options["--slow-max"], "latency beside slow sockets");
+  }
+  return good;
+}
+
+int Main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const Options options = ReadOptions(argc, argv);
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  const Server server(options.server, options.flags);
+  const std::vector<Request> requests = MakeRequests(server.port());
+  bool good = options["--seconds"] == 0 || RunLoad(server, requests, options);
+  good &= RunSlow(server, requests, options);
+  return good ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace bloomery
+
+int main(int argc, char** argv) {
+  try {
+    return bloomery::Main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "serve_load: %s\n", error.what());
+    return 1;
+  }
+}
