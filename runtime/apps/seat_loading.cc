@@ -129,13 +129,15 @@ struct Placed {
 // Everything of the plans but what grows with the slots.
 Placed PlacedBy(std::span<const memory::MemoryPlan> plans) {
   Placed placed{.of = plans.front().of(), .weights = {}};
-  for (const memory::MemoryPlan& plan : plans) {
-    for (const auto* terms : {&plan.terms(), &plan.mapped()}) {
-      for (const memory::PlanTerm& term : *terms) {
-        const bool lies = term.name.starts_with("weights") || term.name.starts_with("experts");
-        if (lies) placed.weights.emplace_back(term.name, term.bytes);
-      }
+  const auto add = [&](const std::vector<memory::PlanTerm>& terms, const char* how) {
+    for (const memory::PlanTerm& term : terms) {
+      const bool lies = term.name.starts_with("weights") || term.name.starts_with("experts");
+      if (lies) placed.weights.emplace_back(how + term.name, term.bytes);
     }
+  };
+  for (const memory::MemoryPlan& plan : plans) {
+    add(plan.terms(), "held ");
+    add(plan.mapped(), "mapped ");
   }
   return placed;
 }

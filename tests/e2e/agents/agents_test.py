@@ -81,6 +81,24 @@ class AgentsTest(unittest.TestCase):
         error = self.error("-lm", "none", "--host-budget", "1MiB", "--port", 0, code=78)
         self.assertEqual(error["terms"][-1], plan)
 
+    def test_slots_are_counted_by_what_fits(self):
+        def slots(*arguments):
+            return [slot["n_ctx"] for slot in self.document("-m", MODEL, "--dry-run", *arguments)["slots"]]
+        self.assertEqual(slots("--slot-ctx", 512), [512])
+        self.assertEqual(slots("--slot-ctx", 512, "-np", 3), [512] * 3)
+        self.assertEqual(slots("--slot-ctx", 512, "-np", "auto"), [512] * 4)
+        self.assertEqual(slots("--slot-ctx", 512, "-np", -1), [512] * 4)
+        self.assertEqual(slots("--slot-ctx", 512, "-c", 1100, "-np", "auto"), [512] * 2)
+        self.assertEqual(slots("-c", 1024, "-np", "auto"), [1024])
+        # Room for the planes of one slot more and not of two.
+        def total(count):
+            plan = self.document("-m", MODEL, "--dry-run", "--slot-ctx", 2048, "-np", count)["plan"]
+            return sum(plan["host"]["terms"].values())
+        budget = (total(2) + total(3)) // 2
+        self.assertEqual(slots("--slot-ctx", 2048, "-np", "auto", "--host-budget", budget), [2048] * 2)
+        refused = self.document("-m", MODEL, "--dry-run", "--slot-ctx", 1024, "-c", 2047, "-np", 2, code=64)
+        self.assertIn("--slot-ctx", refused["error"]["message"])
+
     def test_a_start_tells_its_way_to_ready(self):
         server = subprocess.Popen([SERVE, "--port", "0", "--json", "--api-key", "hidden"], env=ENVIRONMENT, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)

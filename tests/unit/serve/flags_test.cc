@@ -56,7 +56,7 @@ std::string SampleOf(const Flag& flag) {
     case FlagValue::kReal:
       return "0.5";
     case FlagValue::kText:
-      return "word";
+      return FlagKey(flag) == "parallel" ? "auto" : "word";
     case FlagValue::kChoice:
       return std::string(flag.choices.substr(0, flag.choices.find('|')));
   }
@@ -384,6 +384,8 @@ TEST(Flags, BadValuesAreRefusedWithNameAndReason) {
   EXPECT_THAT(Refusal({"-np", "0"}), HasSubstr("-np"));
   EXPECT_THAT(Refusal({"-np", "65"}), HasSubstr("-np"));
   EXPECT_EQ(Refusal({"-np", "64"}), "");
+  EXPECT_EQ(Parse({"-np", "auto"}).settings.parallel, 0);
+  EXPECT_EQ(Parse({"-np", "-1"}).settings.parallel, 0);
   EXPECT_THAT(Refusal({"--temp", "nan"}), HasSubstr("no finite number"));
   EXPECT_THAT(Refusal({"-ctk", "q4_0"}), HasSubstr("none of f32|f16|q8_0"));
   EXPECT_THAT(Refusal({"--slots=no"}), HasSubstr("takes no value"));
