@@ -32,6 +32,8 @@ constexpr Command kCommands[] = {
     {"fixture", "write a model of real shapes and random weights", FixtureCommand},
     {"perplexity", "score ids or a text, and compare with saved predictions", PerplexityCommand},
     {"quantize", "write a model again in another type", QuantizeCommand},
+    {"residency-sim", "compare residency policies on a routing trace", ResidencySimCommand},
+    {"top", "watch a server: memory, experts, moves, time by cause", TopCommand},
     {"check-plugin", "test a plugin against the SDK's contract", CheckPluginCommand},
 };
 

@@ -13,6 +13,8 @@ int FixtureCommand(const std::vector<std::string>& arguments);
 int PerplexityCommand(const std::vector<std::string>& arguments);
 int PullCommand(const std::vector<std::string>& arguments);
 int ModelsCommand(const std::vector<std::string>& arguments);
+int ResidencySimCommand(const std::vector<std::string>& arguments);
+int TopCommand(const std::vector<std::string>& arguments);
 int QuantizeCommand(const std::vector<std::string>& arguments);
 
 }  // namespace bloomery::apps

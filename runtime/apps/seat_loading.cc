@@ -280,6 +280,8 @@ ServedModel::ServedModel(const serve::ServeSettings& asked, const std::string& p
   const std::set<std::string>& inexact = runner_->inexact_operators();
   seat_.inexact_operators.assign(inexact.begin(), inexact.end());
   seat_.residency = [this] { return runner_->ReadResidency(); };
+  seat_.residency_status = [this] { return runner_->ReadResidencyStatus(); };
+  seat_.reset_residency = [this] { runner_->RequestResidencyReset(); };
   seat_.kernels = serve::Json::Object({{"isa", runner_->kernels()},
                                        {"threads", runner_->threads()},
                                        {"plan", runner_->PlanLine()}});
@@ -350,6 +352,8 @@ exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
   options.card_budget = settings.card_budget_bytes;
   options.host_budget = settings.host_budget_bytes;
   options.weight_source = settings.load_mode;
+  options.residency.kind = settings.residency;
+  options.residency.trace = settings.routing_trace;
   return options;
 }
 

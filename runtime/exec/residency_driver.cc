@@ -90,10 +90,13 @@ void ResidencyDriver::PassStarts(std::span<const PassRow> rows) {
   started_ = steady_clock::now();
 }
 
-void ResidencyDriver::PassRan(std::span<const PassRow> rows) {
+void ResidencyDriver::PassRan(std::span<const PassRow> rows, double host_seconds,
+                              double sync_seconds) {
   own_.times.seconds += duration<double>(steady_clock::now() - started_).count();
   ++own_.times.passes;
   own_.times.rows += rows.size();
+  own_.times.sync_seconds = sync_seconds;
+  own_.times.host_seconds = host_seconds < 0 ? own_.times.seconds - sync_seconds : host_seconds;
   if (ledger_) ledger_->Ran(rows);
   Publish();
 }
@@ -102,14 +105,7 @@ void ResidencyDriver::RowsCut(int32_t slot, int32_t length) {
   if (ledger_) ledger_->Cut(slot, length);
 }
 
-void ResidencyDriver::SetTimes(double host_seconds, double wait_seconds) {
-  own_.times.host_seconds = host_seconds;
-  own_.times.wait_seconds = wait_seconds;
-  wants_times_.store(false, std::memory_order_relaxed);
-}
-
 ResidencyStatus ResidencyDriver::Status() const {
-  wants_times_.store(true, std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
   return published_;
 }

@@ -4,6 +4,7 @@
 // for it. Times are measured for showing only: no move depends on a clock.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/exec/pass.h"
@@ -35,6 +37,14 @@ class ExpertMover {
   virtual memory::ResidencyRates MeasureRates() { return {}; }
 };
 
+using memory::ResidencyKind;
+// "on" is payback.
+inline constexpr std::string_view kResidencyChoices = "on|off|payback|lru|lfu";
+// Of one of kResidencyChoices.
+inline ResidencyKind ResidencyKindOf(std::string_view name) {
+  return memory::ResidencyKindOf(name).value_or(ResidencyKind::kOff);
+}
+
 // What the user asks of residency.
 struct ResidencyRequest {
   // Nothing moves where the seat's banks are not split. What is off, others may move.
@@ -48,11 +58,13 @@ struct ResidencyRequest {
 struct PassTimes {
   uint64_t passes = 0;
   uint64_t rows = 0;
-  double seconds = 0;       // of passes
+  double seconds = 0;       // of passes, sum of the causes but the link
   double link_seconds = 0;  // between passes, with copies of experts
-  // Of `seconds`, as SeatCounters has them.
-  double host_seconds = 0;  // the host computing its experts inside a card's pass
-  double wait_seconds = 0;  // for others at the ends of steps
+  // Of `seconds`; the rest is a card's.
+  double host_seconds = 0;  // the host computing
+  double sync_seconds = 0;  // the passes' thread waiting for the host's other threads
+
+  double card_seconds() const { return std::max(0.0, seconds - host_seconds - sync_seconds); }
 };
 
 // What residency has done; one that cannot move anything has no policy.
@@ -83,11 +95,9 @@ class ResidencyDriver {
 
   // The passes' thread. Starts throws nothing of a copy that failed: residency stops, passes go on.
   void PassStarts(std::span<const PassRow> rows);
-  void PassRan(std::span<const PassRow> rows);
+  // `host_seconds` and `sync_seconds` since loading; negative: what the rest of it is.
+  void PassRan(std::span<const PassRow> rows, double host_seconds = 0, double sync_seconds = 0);
   void RowsCut(int32_t slot, int32_t length);
-  // Of the seat's own counters, when a reader waits for them: `seconds` since it was loaded.
-  bool wants_times() const { return wants_times_.load(std::memory_order_relaxed); }
-  void SetTimes(double host_seconds, double wait_seconds);
 
   // Any thread. Counts are those of the pass before the last one.
   ResidencyStatus Status() const;
@@ -113,7 +123,6 @@ class ResidencyDriver {
   std::chrono::steady_clock::time_point started_;
   ResidencyStatus own_;  // the passes' thread's
   std::atomic<bool> reset_asked_{false};
-  mutable std::atomic<bool> wants_times_{false};
 
   mutable std::mutex mutex_;
   ResidencyStatus published_;

@@ -3,6 +3,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
+#include "runtime/exec/residency_driver.h"
 #include "runtime/serve/flag_rows.h"
 
 namespace bloomery::serve::rows {
@@ -149,6 +150,16 @@ constexpr Flag kFlags[] = {
      .help = "A request takes the free slot with the longest common prefix where that is more than "
              "this part of its prompt, else the one unused for longest; 0: always that.",
      .apply = BLOOMERY_SET(SetSimilarity(s, i))},
+    {.group = "Engine", .names = "--residency", .env = "BLOOMERY_RESIDENCY", .value = kChoice,
+     .metavar = "POLICY", .fallback = "on", .choices = exec::kResidencyChoices,
+     .help = "Which experts move to the card while the model is split between card and host "
+             "(docs/residency.md). on is payback; lru and lfu are there to compare with.",
+     .apply = BLOOMERY_SET(s.residency = exec::ResidencyKindOf(i.text))},
+    {.group = "Engine", .names = "--routing-trace", .env = "BLOOMERY_ROUTING_TRACE",
+     .value = kText, .metavar = "FILE",
+     .help = "Write which experts every row picked to a file, for bloomery residency-sim. It is "
+             "there when the server has ended.",
+     .apply = BLOOMERY_SET(s.routing_trace = i.text)},
     {.group = "Engine", .names = "--sleep-idle-seconds", .value = kInteger, .metavar = "N",
      .support = kIgnored, .help = kHintOnly, .apply = BLOOMERY_ACCEPT_IF(i.integer < 0)},
     {.group = "Engine", .names = "--warmup", .negative = "--no-warmup", .value = kSwitch,

@@ -19,9 +19,13 @@ class Text {
   }
   void Add(std::string_view name, std::string_view help, std::string_view type,
            std::string_view labels, double value) {
+    Head(name, help, type);
+    Sample(name, labels, value);
+  }
+  // A name whose samples follow.
+  void Head(std::string_view name, std::string_view help, std::string_view type) {
     text_.append("# HELP ").append(name).append(" ").append(help).append("\n# TYPE ");
     text_.append(name).append(" ").append(type).append("\n");
-    Sample(name, labels, value);
   }
   void Sample(std::string_view name, std::string_view labels, double value) {
     std::array<char, 40> digits{};
@@ -122,6 +126,40 @@ void AddOurs(const engine::Metrics& now, Text& text) {
                Number(cache.refused_files));
 }
 
+// A value of every bank under one name.
+template <typename Value>
+void AddBanks(std::string_view name, std::string_view help, std::string_view type,
+              const exec::Residency& residency, Value value, Text& text) {
+  text.Head(name, help, type);
+  for (size_t i = 0; i < residency.banks.size(); ++i) {
+    text.Sample(name, "{layer=\"" + std::to_string(residency.banks[i].layer) + "\"}", value(i));
+  }
+}
+
+void AddTiers(const exec::Residency& residency, Text& text) {
+  constexpr std::string_view kUsed = "bloomery:tier_used_bytes";
+  text.Head(kUsed, "Bytes of a memory that are planned for.", "gauge");
+  for (const exec::MemoryTier& tier : residency.tiers) {
+    uint64_t used = 0;
+    for (const memory::PlanTerm& term : tier.classes) used += term.bytes;
+    text.Sample(kUsed, "{tier=\"" + tier.name + "\"}", Number(used));
+  }
+  constexpr std::string_view kLimit = "bloomery:tier_limit_bytes";
+  text.Head(kLimit, "Bytes of a memory that may be; 0 where it is not known.", "gauge");
+  for (const exec::MemoryTier& tier : residency.tiers) {
+    text.Sample(kLimit, "{tier=\"" + tier.name + "\"}", Number(tier.limit_bytes));
+  }
+}
+
+void AddPassTimes(const exec::PassTimes& times, Text& text) {
+  constexpr std::string_view kTime = "bloomery:pass_seconds_total";
+  text.Head(kTime, "Time of passes and of what is between them, by what it was about.", "counter");
+  text.Sample(kTime, "{cause=\"card\"}", times.card_seconds());
+  text.Sample(kTime, "{cause=\"host\"}", times.host_seconds);
+  text.Sample(kTime, "{cause=\"link\"}", times.link_seconds);
+  text.Sample(kTime, "{cause=\"sync\"}", times.sync_seconds);
+}
+
 }  // namespace
 
 std::string MetricsReadings::Next(const engine::Metrics& now, int64_t rows_of_all_slots) {
@@ -132,6 +170,37 @@ std::string MetricsReadings::Next(const engine::Metrics& now, int64_t rows_of_al
     last_ = now;
   }
   AddOurs(now, text);
+  return text.Take();
+}
+
+std::string ResidencyMetrics(const exec::Residency& residency,
+                             const exec::ResidencyStatus& status) {
+  Text text;
+  AddTiers(residency, text);
+  AddPassTimes(status.times, text);
+  const memory::ResidencyCounters& counters = status.counters;
+  text.Counter("bloomery:residency_picks_total", "Experts that kept rows picked.",
+               Number(counters.picks));
+  text.Counter("bloomery:residency_hits_total", "Of these, what was on the card.",
+               Number(counters.hits));
+  text.Counter("bloomery:residency_moves_total", "Experts that came to the card.",
+               Number(counters.moves));
+  text.Counter("bloomery:residency_moves_failed_total", "Experts whose copy failed.",
+               Number(counters.moves_failed));
+  text.Counter("bloomery:residency_resets_total", "Resets.", Number(counters.resets));
+  if (!status.policy || counters.banks.size() != residency.banks.size()) return text.Take();
+  AddBanks(
+      "bloomery:bank_frames", "Experts of a bank that the card has room for.", "gauge", residency,
+      [&](size_t i) { return Number(residency.banks[i].frames); }, text);
+  AddBanks(
+      "bloomery:bank_picks_total", "Experts of a bank that kept rows picked.", "counter", residency,
+      [&](size_t i) { return Number(counters.banks[i].picks); }, text);
+  AddBanks(
+      "bloomery:bank_hits_total", "Of these, what was on the card.", "counter", residency,
+      [&](size_t i) { return Number(counters.banks[i].hits); }, text);
+  AddBanks(
+      "bloomery:bank_moves_total", "Experts of a bank that came to the card.", "counter", residency,
+      [&](size_t i) { return Number(counters.banks[i].moves); }, text);
   return text.Take();
 }
 

@@ -8,8 +8,14 @@
 #include <string>
 
 #include "runtime/engine/engine.h"
+#include "runtime/exec/residency.h"
+#include "runtime/exec/residency_driver.h"
 
 namespace bloomery::serve {
+
+// The numbers of GET /residency in the same form: tiers, banks, moves, and the time of passes by
+// what it was about.
+std::string ResidencyMetrics(const exec::Residency& residency, const exec::ResidencyStatus& status);
 
 class MetricsReadings {
  public:

@@ -32,6 +32,7 @@ void HandleSlots(const RouteContext& context);
 // routes_machine.cc
 void HandleMetrics(const RouteContext& context);
 void HandleResidency(const RouteContext& context);
+void HandleResetResidency(const RouteContext& context);
 
 // routes_slots.cc
 void HandleSlotAction(const RouteContext& context);

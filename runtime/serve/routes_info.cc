@@ -51,6 +51,22 @@ const char* TemplateOrigin(const Seat& seat, const ServeSettings& settings) {
   return settings.chat_template.empty() ? "file" : "override";
 }
 
+// What was asked of residency and what it has done; `policy` null where nothing can move.
+Json ResidencyJson(const Seat& seat, const ServeSettings& settings) {
+  exec::ResidencyStatus status;
+  if (seat.residency_status) status = seat.residency_status();
+  const memory::ResidencyCounters& counters = status.counters;
+  return Json::Object(
+      {{"asked", std::string(memory::NameOf(settings.residency))},
+       {"policy", status.policy ? Json(std::string(memory::NameOf(*status.policy))) : Json()},
+       {"picks", counters.picks},
+       {"hits", counters.hits},
+       {"moves", counters.moves},
+       {"resets", counters.resets},
+       {"stopped", status.stopped.empty() ? Json() : Json(status.stopped)},
+       {"routing_trace", status.trace.empty() ? Json() : Json(status.trace)}});
+}
+
 Json EngineJson(const Seat& seat, const ServeSettings& settings) {
   const ModelInfo& model = seat.model;
   const chat::ReasoningMarks& marks = seat.chat_template->marks();
@@ -77,6 +93,7 @@ Json EngineJson(const Seat& seat, const ServeSettings& settings) {
                                                  {"asked", settings.context}})},
                        {"chat", std::move(chat)},
                        {"kernels", seat.kernels},
+                       {"residency", ResidencyJson(seat, settings)},
                        {"inexact_operators", StringsJson(seat.inexact_operators)}});
 }
 

@@ -9,6 +9,7 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/exec/residency.h"
+#include "runtime/exec/residency_driver.h"
 #include "runtime/serve/json_value.h"
 #include "runtime/text/chat/call_arguments.h"
 #include "runtime/text/chat/chat_template.h"
@@ -54,6 +55,10 @@ struct Seat {
       kernels;  // what runs, and which promises do not hold, for /props; null when there is nothing
   // Memory by tier and the experts' rows, from any thread; empty where nobody knows.
   std::function<exec::Residency()> residency;
+  // What residency did since loading, and asking it to begin anew before the next pass (throws
+  // where nothing can move); from any thread; empty where nobody knows.
+  std::function<exec::ResidencyStatus()> residency_status;
+  std::function<void()> reset_residency;
 };
 
 }  // namespace bloomery::serve

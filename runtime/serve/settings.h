@@ -11,6 +11,7 @@
 
 #include "runtime/base/limits.h"
 #include "runtime/exec/load_modes.h"
+#include "runtime/exec/residency_driver.h"
 #include "runtime/text/sampling.h"
 
 namespace bloomery::serve {
@@ -77,6 +78,8 @@ struct ServeSettings {
   uint64_t cache_disk_bytes = uint64_t{32} << 30;
   std::string slot_save_path;  // a folder; empty: slots are not saved
   double slot_similarity = 0.1;
+  exec::ResidencyKind residency = exec::ResidencyKind::kPayback;
+  std::string routing_trace;  // a file; empty: none
 
   // Defaults of requests.
   int n_predict = -1;

@@ -56,9 +56,13 @@ void AddTokenizer(model::GgufWriter& writer, const model::Metadata& source, uint
 // Fills and writes the tensors one after the other.
 class TensorWriter {
  public:
-  TensorWriter(model::GgufWriter& writer, const FixtureOptions& options, Topics topics,
-               const std::function<void(uint64_t)>& done)
-      : writer_(writer), options_(options), topics_(std::move(topics)), done_(done) {}
+  TensorWriter(model::GgufWriter& writer, const FixtureOptions& options, uint64_t layers,
+               Topics topics, const std::function<void(uint64_t)>& done)
+      : writer_(writer),
+        options_(options),
+        layers_(layers),
+        topics_(std::move(topics)),
+        done_(done) {}
 
   void Write(const FixtureTensor& tensor, TensorType type) {
     switch (tensor.fill) {
@@ -72,6 +76,14 @@ class TensorWriter {
         return WriteGains(tensor, type);
       case Fill::kRouter:
         return WriteRouter(tensor, type);
+      case Fill::kResidual:
+        return WritePooled(tensor, type,
+                           ResidualGain(tensor) / std::sqrt(static_cast<double>(tensor.ne[0])));
+      case Fill::kHead:
+        return topics_.stays()
+                   ? WriteHead(tensor, type)
+                   : WritePooled(tensor, type,
+                                 tensor.gain / std::sqrt(static_cast<double>(tensor.ne[0])));
     }
   }
 
@@ -126,6 +138,27 @@ class TensorWriter {
     });
   }
 
+  // Where topics are planted, what layers add to the residual stays small beside the embedding,
+  // which carries them: two additions a layer come to about one in all.
+  double ResidualGain(const FixtureTensor& tensor) const {
+    if (topics_.count() == 0) return tensor.gain;
+    return tensor.gain / std::sqrt(2.0 * static_cast<double>(layers_));
+  }
+
+  void WriteHead(const FixtureTensor& tensor, TensorType type) {
+    const uint64_t row_bytes = RowBytes(tensor, type);
+    const double deviation = tensor.gain / std::sqrt(static_cast<double>(tensor.ne[0]));
+    InPieces(tensor, type, [&](uint64_t first, uint64_t rows, std::span<std::byte> bytes) {
+      ParallelFor(options_.threads, rows, [&](size_t i) {
+        Random random(options_.seed, tensor.name + " " + std::to_string(first + i));
+        std::vector<float> values(tensor.ne[0]);
+        for (float& value : values) value = static_cast<float>(double{random.Normal()} * deviation);
+        topics_.AddToHead(first + i, tensor.gain, values);
+        EncodeRow(type, values, bytes.subspan(i * row_bytes, row_bytes));
+      });
+    });
+  }
+
   void WriteGains(const FixtureTensor& tensor, TensorType type) {
     Random random(options_.seed, tensor.name);
     std::vector<float> values(tensor.ne[0]);
@@ -156,13 +189,24 @@ class TensorWriter {
 
   model::GgufWriter& writer_;
   const FixtureOptions& options_;
+  uint64_t layers_;
   Topics topics_;
   std::function<void(uint64_t)> done_;
   std::map<std::tuple<TensorType, size_t, double>, BlockPool> pools_;
   std::vector<std::byte> bytes_;
 };
 
-Topics TopicsOf(const std::vector<FixtureTensor>& tensors, const FixtureOptions& options) {
+Topics TopicsOf(const std::vector<FixtureTensor>& tensors, const FixtureOptions& options,
+                uint64_t vocabulary) {
+  const auto has = [&](Fill fill) {
+    return std::ranges::find(tensors, fill, &FixtureTensor::fill) != tensors.end();
+  };
+  if (options.persistence > 0 && (options.locality <= 0 || !has(Fill::kHead))) {
+    throw Error(ErrorKind::kUsage,
+                options.locality <= 0
+                    ? "--persistence: there are no topics to stay with; give --locality too"
+                    : "--persistence: this recipe has no tensor of fill head");
+  }
   const auto router = std::ranges::find(tensors, Fill::kRouter, &FixtureTensor::fill);
   if (router == tensors.end()) {
     if (options.locality > 0) {
@@ -170,7 +214,9 @@ Topics TopicsOf(const std::vector<FixtureTensor>& tensors, const FixtureOptions&
     }
     return {options.seed, 0, 0, 0, 0};
   }
-  return {options.seed, router->ne[0], router->ne[1], router->picks, options.locality};
+  Topics topics(options.seed, router->ne[0], router->ne[1], router->picks, options.locality);
+  if (options.persistence > 0) topics.SetStay(options.persistence, vocabulary);
+  return topics;
 }
 
 uint64_t U64Of(const std::vector<std::pair<std::string, model::MetadataValue>>& keys,
@@ -208,10 +254,11 @@ void WriteFixture(const std::string& path, const FixtureRecipe& recipe, const mo
   }
   writer.BeginData();
   uint64_t done = 0;
-  TensorWriter weights(writer, options, TopicsOf(tensors, options), [&](uint64_t bytes) {
-    done += bytes;
-    progress(done, writer.DataBytes());
-  });
+  TensorWriter weights(writer, options, recipe.layers(),
+                       TopicsOf(tensors, options, recipe.vocabulary()), [&](uint64_t bytes) {
+                         done += bytes;
+                         progress(done, writer.DataBytes());
+                       });
   for (size_t i = 0; i < tensors.size(); ++i) weights.Write(tensors[i], types[i]);
   writer.Finish();
 }

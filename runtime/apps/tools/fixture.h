@@ -15,7 +15,8 @@ namespace bloomery::apps {
 struct FixtureOptions {
   std::string architecture;
   uint64_t seed = 1;
-  double locality = 0;  // share of picks that follow the token's topic; docs/tools.md
+  double locality = 0;     // share of picks that follow the token's topic; docs/tools.md
+  double persistence = 0;  // share of greedy steps that stay with the topic; needs a locality
   int32_t threads = 1;
 };
 

@@ -51,6 +51,8 @@ int FixtureCommand(const std::vector<std::string>& argv) {
       .Text({"--type"}, "TYPE", "as of bloomery quantize", &type)
       .Real({"--locality"}, "P", "share of expert picks that follow a token's topic", 0, 1,
             &options.locality)
+      .Real({"--persistence"}, "Q", "share of greedy steps that stay with a token's topic", 0, 1,
+            &options.persistence)
       .Number({"--vocab"}, "N", "tokens; what the tokenizer lacks is padding", 1, 1 << 20,
               &vocabulary)
       .Number({"--seed"}, "N", "another number, other weights", 0, INT64_MAX, &seed)
@@ -78,6 +80,11 @@ int FixtureCommand(const std::vector<std::string>& argv) {
   std::cout << Printable(out) << ": "
             << memory::FormatBytes(model::OpenGguf(RealFileSystem(), out).tensor_bytes())
             << std::endl;
+  if (options.locality > 0) {
+    std::cout << "locality " << options.locality << ": of a row's picks follow its token's topic; "
+              << "persistence " << options.persistence << ": of greedy steps stay with the topic"
+              << std::endl;
+  }
   return kExitOk;
 }
 

@@ -20,9 +20,10 @@ struct FillName {
   std::string_view name;
   Fill fill;
 };
-constexpr std::array kFills{FillName{"normal", Fill::kNormal},
-                            FillName{"embedding", Fill::kEmbedding},
-                            FillName{"gains", Fill::kGains}, FillName{"router", Fill::kRouter}};
+constexpr std::array kFills{
+    FillName{"normal", Fill::kNormal},     FillName{"embedding", Fill::kEmbedding},
+    FillName{"gains", Fill::kGains},       FillName{"router", Fill::kRouter},
+    FillName{"residual", Fill::kResidual}, FillName{"head", Fill::kHead}};
 
 constexpr const char* kLayers = "layers";
 constexpr const char* kVocabulary = "vocabulary";
@@ -49,7 +50,7 @@ RecipeTensor ReadTensor(const RecipeObject& object) {
   const std::string fill = object.Text("fill");
   const auto found = std::ranges::find(kFills, fill, &FillName::name);
   if (found == kFills.end()) {
-    object.Refuse("'fill' must be normal, embedding, gains or router");
+    object.Refuse("'fill' must be normal, embedding, gains, router, residual or head");
   }
   tensor.fill = found->fill;
   if (const rapidjson::Value* gain = object.Find("gain")) {

@@ -16,7 +16,7 @@
 namespace bloomery::apps {
 
 // How a tensor is filled. docs/tools.md says what each keeps near one.
-enum class Fill { kNormal, kEmbedding, kGains, kRouter };
+enum class Fill { kNormal, kEmbedding, kGains, kRouter, kResidual, kHead };
 
 struct RecipeTensor {
   std::string name;  // with "{l}": one a layer

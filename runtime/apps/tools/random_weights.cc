@@ -139,6 +139,56 @@ uint64_t Topics::TopicOf(uint64_t token) const {
   return std::min<uint64_t>(static_cast<uint64_t>(found - bounds_.begin()), count_ - 1);
 }
 
+// Of a topic's tokens the best logit is the largest of so many normal numbers, and so is that of
+// the others; the topic stays where its best, with the boost, is the better one.
+void Topics::SetStay(double share, uint64_t vocabulary) {
+  constexpr int kTrials = 100;
+  std::vector<uint64_t> topic_of(vocabulary);
+  std::vector<double> weight(count_, 0);
+  for (uint64_t token = 0; token < vocabulary; ++token) {
+    topic_of[token] = TopicOf(token);
+    weight[topic_of[token]] += 1.0 / static_cast<double>(vocabulary);
+  }
+  // By trial and topic: by how much the best of all others is above the topic's best.
+  std::vector<std::vector<double>> above;
+  Random random(1, "stay");
+  constexpr double kNone = -100;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    std::vector<double> best(count_, kNone);
+    for (const uint64_t topic : topic_of) {
+      best[topic] = std::max(best[topic], double{random.Normal()});
+    }
+    above.emplace_back(count_);
+    for (uint64_t topic = 0; topic < count_; ++topic) {
+      double others = kNone;
+      for (uint64_t other = 0; other < count_; ++other) {
+        if (other != topic) others = std::max(others, best[other]);
+      }
+      above.back()[topic] = others - best[topic];
+    }
+  }
+  double low = 0, high = 16;
+  for (int i = 0; i < 24; ++i) {
+    const double middle = (low + high) / 2;
+    double stays = 0;
+    for (const std::vector<double>& trial : above) {
+      for (uint64_t topic = 0; topic < count_; ++topic) {
+        if (trial[topic] < middle) stays += weight[topic] / kTrials;
+      }
+    }
+    (stays < share ? low : high) = middle;
+  }
+  stay_ = high;
+}
+
+void Topics::AddToHead(uint64_t token, double gain, std::span<float> row) const {
+  const float* direction = directions_.data() + TopicOf(token) * width_;
+  const double scale = stay_ * gain / (kTopicShare * static_cast<double>(width_));
+  for (size_t i = 0; i < row.size(); ++i) {
+    row[i] = static_cast<float>(double{row[i]} + scale * double{direction[i]});
+  }
+}
+
 void Topics::AddToEmbedding(uint64_t token, std::span<float> row) const {
   if (count_ == 0) return;
   const float* direction = directions_.data() + TopicOf(token) * width_;

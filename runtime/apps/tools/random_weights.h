@@ -63,15 +63,23 @@ class Topics {
   // of a topic are others in each layer.
   void AddToRouter(std::string_view name, std::span<float> rows) const;
 
- private:
+  // From now on heads carry topics: `share` of greedy steps, 0 to 1, should stay with the topic of
+  // the token before, in the mean over the tokens of a vocabulary.
+  void SetStay(double share, uint64_t vocabulary);
+  bool stays() const { return stay_ > 0; }
+  // Adds the token's topic to its row of the head, whose logits have deviation `gain`.
+  void AddToHead(uint64_t token, double gain, std::span<float> row) const;
+
   uint64_t TopicOf(uint64_t token) const;
 
+ private:
   uint64_t seed_;
   uint64_t width_;
   uint64_t experts_;
   uint64_t picks_;
   uint64_t count_ = 0;
   double boost_ = 0;               // of a topic's experts' logits
+  double stay_ = 0;                // of a topic's tokens' logits
   std::vector<float> directions_;  // [count, width] of -1 and 1
   std::vector<double> bounds_;     // of TopicOf, ascending to 1
 };

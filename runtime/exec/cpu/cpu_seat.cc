@@ -170,8 +170,7 @@ void CpuSeat::Run(std::span<const PassRow> rows) {
   last_ = &program;
   ++counters_.passes;
   for (const PassRow& row : rows) planes_->SetLength(row.slot, row.index + 1);
-  if (driver().wants_times()) driver().SetTimes(0, pool_->counts().wait_seconds);
-  driver().PassRan(rows);
+  driver().PassRan(rows, -1, pool_->counts().wait_seconds);
 }
 
 StepFailure CpuSeat::RunObserved(const ProgramStep& step, bool first) {

@@ -459,11 +459,7 @@ void CardSeat::Run(std::span<const PassRow> rows) {
   CountPass(rows.size());
   for (const PassRow& row : rows) planes_->SetLength(row.slot, row.index + 1);
   RecordPicks(rows.size());
-  if (driver().wants_times() && split_ != nullptr) {
-    const HostExperts::Counts& host = split_->host().counts();
-    driver().SetTimes(host.seconds, host.waiting);
-  }
-  driver().PassRan(rows);
+  driver().PassRan(rows, split_ == nullptr ? 0 : split_->host().counts().seconds);
 }
 
 void CardSeat::Start(const Ready& ready, int32_t rows) {

@@ -33,10 +33,21 @@ TEST_F(AdminTest, ThereAreNoAdaptersAndNoneMayBeSet) {
               HasSubstr("object"));
 }
 
-TEST_F(AdminTest, ResidencyResetIsA501ByName) {
+TEST_F(AdminTest, ResidencyResetIsA501ByNameWhereNothingMoves) {
+  seat_.reset_residency = [] {
+    throw Error(ErrorKind::kUnsupported, "there is no residency to reset: all in one place");
+  };
   Start();
   EXPECT_THAT(ErrorOf(Post("/residency/reset", "{}"), 501, "not_supported_error"),
-              HasSubstr("residency"));
+              HasSubstr("no residency to reset: all in one place"));
+}
+
+TEST_F(AdminTest, ResidencyResetIsHandedOn) {
+  int resets = 0;
+  seat_.reset_residency = [&] { ++resets; };
+  Start();
+  EXPECT_EQ(Post("/residency/reset", "").body, R"({"success":true})");
+  EXPECT_EQ(resets, 1);
 }
 
 TEST_F(AdminTest, ShutdownAnswersAndIsAskedForFromThisMachineOnly) {

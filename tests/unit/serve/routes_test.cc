@@ -114,7 +114,10 @@ TEST_F(RoutesTest, ResidencyShowsTiersClassesAndTheRowsOfExperts) {
             R"({"name":"scratch","bytes":12,"mapped":false},)"
             R"({"name":"weights","bytes":500,"mapped":true}]},)"
             R"({"name":"CUDA0","device":"a card","used_bytes":0,"limit_bytes":null,"classes":[]}],)"
+            R"("residency":null,"times":{"passes":0,"rows":0,"card_seconds":0,"host_seconds":0,)"
+            R"("link_seconds":0,"sync_seconds":0},"trace":null,)"
             R"("rows_counted":true,"banks":[{"layer":3,"tier":"host","experts":4,"used":2,)"
+            R"("frames":null,"picks":null,"hits":null,"moves":null,)"
             R"("rows":[0,7,9007199254740993,1]}]})");
 }
 
@@ -126,6 +129,63 @@ TEST_F(RoutesTest, ResidencySaysWhereRowsAreNotCounted) {
   const auto residency = GetJson("/residency");
   EXPECT_FALSE(residency["rows_counted"].GetBool());
   EXPECT_TRUE(residency["banks"][0]["rows"].IsNull());
+}
+
+exec::ResidencyStatus SomeStatus() {
+  exec::ResidencyStatus status{.policy = memory::ResidencyKind::kPayback,
+                               .moves_max = 24,
+                               .rates = {.host_us = 50, .card_us = 5, .copy_us = 60},
+                               .stopped = "the copy engine is gone",
+                               .times = {.passes = 5,
+                                         .rows = 9,
+                                         .seconds = 4,
+                                         .link_seconds = 0.5,
+                                         .host_seconds = 1,
+                                         .sync_seconds = 0.25},
+                               .trace = "t.bin",
+                               .trace_passes = 4};
+  status.counters = {
+      .rows = 8, .picks = 32, .hits = 20, .moves = 3, .moves_failed = 1, .resets = 2};
+  status.counters.banks = {{.picks = 32, .hits = 20, .moves = 3}};
+  return status;
+}
+
+TEST_F(RoutesTest, ResidencyShowsMovesHitsAndTimesByCause) {
+  seat_.residency = [] {
+    return exec::Residency{
+        .tiers = {{.name = "CUDA0", .limit_bytes = 100, .classes = {{"weights", 60}}}},
+        .banks = {{.layer = 3, .experts = 8, .used = 4, .tier = "CUDA0", .frames = 2}}};
+  };
+  seat_.residency_status = SomeStatus;
+  Start();
+  const auto residency = GetJson("/residency");
+  const auto& moves = residency["residency"];
+  EXPECT_EQ(TextOf(moves, "policy"), "payback");
+  EXPECT_EQ(moves["hits"].GetInt(), 20);
+  EXPECT_EQ(moves["moves_failed"].GetInt(), 1);
+  EXPECT_EQ(TextOf(moves, "stopped"), "the copy engine is gone");
+  EXPECT_EQ(residency["times"]["card_seconds"].GetDouble(), 2.75);
+  EXPECT_EQ(residency["times"]["link_seconds"].GetDouble(), 0.5);
+  EXPECT_EQ(residency["trace"]["passes"].GetInt(), 4);
+  EXPECT_EQ(residency["banks"][0]["frames"].GetInt(), 2);
+  EXPECT_EQ(residency["banks"][0]["hits"].GetInt(), 20);
+  const auto props = GetJson("/props");
+  EXPECT_EQ(TextOf(props["bloomery"]["residency"], "policy"), "payback");
+  EXPECT_EQ(props["bloomery"]["residency"]["moves"].GetInt(), 3);
+  const std::string metrics = Get("/metrics").body;
+  for (const char* line :
+       {"bloomery:residency_picks_total 32\n", "bloomery:residency_hits_total 20\n",
+        "bloomery:residency_moves_total 3\n", "bloomery:residency_moves_failed_total 1\n",
+        "bloomery:residency_resets_total 2\n", "bloomery:bank_frames{layer=\"3\"} 2\n",
+        "bloomery:bank_hits_total{layer=\"3\"} 20\n", "bloomery:bank_moves_total{layer=\"3\"} 3\n",
+        "bloomery:tier_used_bytes{tier=\"CUDA0\"} 60\n",
+        "bloomery:tier_limit_bytes{tier=\"CUDA0\"} 100\n",
+        "bloomery:pass_seconds_total{cause=\"card\"} 2.75\n",
+        "bloomery:pass_seconds_total{cause=\"host\"} 1\n",
+        "bloomery:pass_seconds_total{cause=\"link\"} 0.5\n",
+        "bloomery:pass_seconds_total{cause=\"sync\"} 0.25\n"}) {
+    EXPECT_THAT(metrics, HasSubstr(line));
+  }
 }
 
 TEST_F(RoutesTest, ResidencyOfASeatThatDoesNotTellIs501) {

@@ -131,6 +131,36 @@ TEST(RandomWeights, LocalityIsTheShareOfPicksThatFollowTheTopic) {
   }
 }
 
+// Greedy steps over embedding and head alone, as if layers added nothing.
+TEST(RandomWeights, PersistenceIsTheShareOfGreedyStepsThatStayWithTheTopic) {
+  constexpr uint64_t kWidth = 512, kTokens = 600;
+  for (const double stay : {0.5, 0.9}) {
+    Topics topics(1, kWidth, 64, 4, 0.5);
+    ASSERT_FALSE(topics.stays());
+    topics.SetStay(stay, kTokens);
+    ASSERT_TRUE(topics.stays());
+    std::vector<float> head(kWidth * kTokens), embedding(head.size());
+    Random random(3, "head");
+    for (float& value : head) value = random.Normal() / std::sqrt(float{kWidth});
+    for (float& value : embedding) value = random.Normal();
+    for (uint64_t token = 0; token < kTokens; ++token) {
+      topics.AddToHead(token, 1, std::span(head).subspan(token * kWidth, kWidth));
+      topics.AddToEmbedding(token, std::span(embedding).subspan(token * kWidth, kWidth));
+    }
+    uint64_t stays = 0;
+    for (uint64_t token = 0; token < kTokens; ++token) {
+      const float* x = embedding.data() + token * kWidth;
+      std::pair<float, uint64_t> best{-1e9F, 0};
+      for (uint64_t next = 0; next < kTokens; ++next) {
+        const float* row = head.data() + next * kWidth;
+        best = std::max(best, {std::inner_product(row, row + kWidth, x, 0.0F), next});
+      }
+      stays += topics.TopicOf(best.second) == topics.TopicOf(token) ? 1 : 0;
+    }
+    EXPECT_NEAR(static_cast<double>(stays) / kTokens, stay, 0.1) << stay;
+  }
+}
+
 TEST(RandomWeights, PoolRowsHaveTheDeviationAskedFor) {
   const BlockPool pool(model::TensorType::kF32, 256, 0.25, 1, 2);
   Random random(1, "t");
