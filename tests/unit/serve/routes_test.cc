@@ -114,8 +114,8 @@ TEST_F(RoutesTest, ResidencyShowsTiersClassesAndTheRowsOfExperts) {
             R"({"name":"scratch","bytes":12,"mapped":false},)"
             R"({"name":"weights","bytes":500,"mapped":true}]},)"
             R"({"name":"CUDA0","device":"a card","used_bytes":0,"limit_bytes":null,"classes":[]}],)"
-            R"("residency":null,"times":{"passes":0,"rows":0,"card_seconds":0,"host_seconds":0,)"
-            R"("link_seconds":0,"sync_seconds":0},"trace":null,)"
+            R"("residency":null,"times":{"passes":0,"rows":0,"card_seconds":0.0,"host_seconds":0.0,)"
+            R"("link_seconds":0.0,"sync_seconds":0.0},"trace":null,)"
             R"("rows_counted":true,"banks":[{"layer":3,"tier":"host","experts":4,"used":2,)"
             R"("frames":null,"picks":null,"hits":null,"moves":null,)"
             R"("rows":[0,7,9007199254740993,1]}]})");
@@ -144,16 +144,23 @@ exec::ResidencyStatus SomeStatus() {
                                          .sync_seconds = 0.25},
                                .trace = "t.bin",
                                .trace_passes = 4};
-  status.counters = {
-      .rows = 8, .picks = 32, .hits = 20, .moves = 3, .moves_failed = 1, .resets = 2};
-  status.counters.banks = {{.picks = 32, .hits = 20, .moves = 3}};
+  status.counters = {.rows = 8,
+                     .picks = 32,
+                     .hits = 20,
+                     .moves = 3,
+                     .moves_failed = 1,
+                     .resets = 2,
+                     .banks = {{.picks = 32, .hits = 20, .moves = 3}}};
   return status;
 }
 
 TEST_F(RoutesTest, ResidencyShowsMovesHitsAndTimesByCause) {
   seat_.residency = [] {
     return exec::Residency{
-        .tiers = {{.name = "CUDA0", .limit_bytes = 100, .classes = {{"weights", 60}}}},
+        .tiers = {{.name = "CUDA0",
+                   .device = "a card",
+                   .limit_bytes = 100,
+                   .classes = {{"weights", 60}}}},
         .banks = {{.layer = 3, .experts = 8, .used = 4, .tier = "CUDA0", .frames = 2}}};
   };
   seat_.residency_status = SomeStatus;
@@ -170,8 +177,8 @@ TEST_F(RoutesTest, ResidencyShowsMovesHitsAndTimesByCause) {
   EXPECT_EQ(residency["banks"][0]["frames"].GetInt(), 2);
   EXPECT_EQ(residency["banks"][0]["hits"].GetInt(), 20);
   const auto props = GetJson("/props");
-  EXPECT_EQ(TextOf(props["bloomery"]["residency"], "policy"), "payback");
-  EXPECT_EQ(props["bloomery"]["residency"]["moves"].GetInt(), 3);
+  EXPECT_EQ(TextOf(props["engine"]["residency"], "policy"), "payback");
+  EXPECT_EQ(props["engine"]["residency"]["moves"].GetInt(), 3);
   const std::string metrics = Get("/metrics").body;
   for (const char* line :
        {"bloomery:residency_picks_total 32\n", "bloomery:residency_hits_total 20\n",

@@ -133,7 +133,7 @@ TEST(RandomWeights, LocalityIsTheShareOfPicksThatFollowTheTopic) {
 
 // Greedy steps over embedding and head alone, as if layers added nothing.
 TEST(RandomWeights, PersistenceIsTheShareOfGreedyStepsThatStayWithTheTopic) {
-  constexpr uint64_t kWidth = 512, kTokens = 600;
+  constexpr uint64_t kWidth = 2048, kTokens = 600;
   for (const double stay : {0.5, 0.9}) {
     Topics topics(1, kWidth, 64, 4, 0.5);
     ASSERT_FALSE(topics.stays());
