@@ -139,44 +139,64 @@ uint64_t Topics::TopicOf(uint64_t token) const {
   return std::min<uint64_t>(static_cast<uint64_t>(found - bounds_.begin()), count_ - 1);
 }
 
-// Of a topic's tokens the best logit is the largest of so many normal numbers, and so is that of
-// the others; the topic stays where its best, with the boost, is the better one.
+// Of a topic's tokens the best logit is the largest of so many normal numbers; to all of them comes
+// the boost, less or more by what embedding and directions have in common by chance. The topic
+// stays where its best is better than all others'.
 void Topics::SetStay(double share, uint64_t vocabulary) {
   constexpr int kTrials = 100;
+  constexpr double kNone = -100;
   std::vector<uint64_t> topic_of(vocabulary);
   std::vector<double> weight(count_, 0);
   for (uint64_t token = 0; token < vocabulary; ++token) {
     topic_of[token] = TopicOf(token);
     weight[topic_of[token]] += 1.0 / static_cast<double>(vocabulary);
   }
-  // By trial and topic: by how much the best of all others is above the topic's best.
-  std::vector<std::vector<double>> above;
+  // Of a direction by itself, and with an embedding's two parts, in the units of the boost.
+  const double alike = 1 / std::sqrt(static_cast<double>(width_));
+  const double by_rest = alike * std::sqrt(1 - kTopicShare * kTopicShare) / kTopicShare;
+  struct Trial {
+    std::vector<double> best;    // by topic
+    std::vector<double> chance;  // by topic of the token, and topic: of the boost
+  };
+  std::vector<Trial> trials(kTrials);
   Random random(1, "stay");
-  constexpr double kNone = -100;
-  for (int trial = 0; trial < kTrials; ++trial) {
-    std::vector<double> best(count_, kNone);
+  // A sum of products has longer tails than Normal, and the largest of many lies there.
+  const auto logit = [&] {
+    double sum = 0;
+    for (int i = 0; i < 4; ++i) sum += double{random.Normal()};
+    return sum / 2;
+  };
+  for (Trial& trial : trials) {
+    trial.best.assign(count_, kNone);
     for (const uint64_t topic : topic_of) {
-      best[topic] = std::max(best[topic], double{random.Normal()});
+      trial.best[topic] = std::max(trial.best[topic], logit());
     }
-    above.emplace_back(count_);
-    for (uint64_t topic = 0; topic < count_; ++topic) {
-      double others = kNone;
-      for (uint64_t other = 0; other < count_; ++other) {
-        if (other != topic) others = std::max(others, best[other]);
+    for (uint64_t own = 0; own < count_; ++own) {
+      for (uint64_t topic = 0; topic < count_; ++topic) {
+        const double rest = by_rest * double{random.Normal()};
+        trial.chance.push_back(own == topic ? 1 + rest : rest + alike * double{random.Normal()});
       }
-      above.back()[topic] = others - best[topic];
     }
   }
+  const auto stays = [&](const Trial& trial, uint64_t own, double boost) {
+    const double* chance = trial.chance.data() + own * count_;
+    for (uint64_t topic = 0; topic < count_; ++topic) {
+      if (trial.best[topic] + boost * chance[topic] > trial.best[own] + boost * chance[own]) {
+        return false;
+      }
+    }
+    return true;
+  };
   double low = 0, high = 16;
   for (int i = 0; i < 24; ++i) {
     const double middle = (low + high) / 2;
-    double stays = 0;
-    for (const std::vector<double>& trial : above) {
-      for (uint64_t topic = 0; topic < count_; ++topic) {
-        if (trial[topic] < middle) stays += weight[topic] / kTrials;
+    double sum = 0;
+    for (const Trial& trial : trials) {
+      for (uint64_t own = 0; own < count_; ++own) {
+        if (stays(trial, own, middle)) sum += weight[own] / kTrials;
       }
     }
-    (stays < share ? low : high) = middle;
+    (sum < share ? low : high) = middle;
   }
   stay_ = high;
 }

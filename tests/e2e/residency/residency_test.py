@@ -131,8 +131,7 @@ class Residency(unittest.TestCase):
                     for before, now in zip(decode, decode[1:]) for bank in range(3)]
         found = sum(repeated) / len(repeated)
         self.assertAlmostEqual(self.statistics(topics)["repeated"], found, delta=0.02)
-        # Of rows that know nothing of each other, USED / EXPERTS. (At this width topics are not quite at
-        # right angles, and less stays than was asked for.)
+        # Of rows that know nothing of each other, USED / EXPERTS.
         self.assertGreater(found, 3 * USED / EXPERTS)
         self.assertLess(self.statistics(even)["repeated"], found - 0.15)
 
