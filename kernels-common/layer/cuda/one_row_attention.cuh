@@ -255,29 +255,45 @@ __device__ void OneRowBlock::AddValues(int unit) const {
   const float2* weights = reinterpret_cast<const float2*>(Floats(L::kWeights)) + pair * kWindow;
   const std::byte* values = layer_shared + L::kWindowValues + 2 * dim;
   float o[2][kDims] = {};
-  const auto add = [&](int key) {
-    const float2 weight = weights[key];
-    const std::byte* at = values + key * L::kValueStride;
-    float v[kDims];
-    if constexpr (kDims == 1) {
-      v[0] = __half2float(*reinterpret_cast<const __half*>(at));
-    } else {
-      RawValues<KvType::kF16, 2>(at).Get(v);
-    }
+  // Keys by the eight, the next eight loaded while these are added; what is loaded beyond the
+  // window's end is not used.
+  constexpr int kSome = 8;
+  float2 weight[2][kSome];
+  std::uint32_t raw[2][kSome];
+  const auto load = [&](int set, int key) {
 #pragma unroll
-    for (int i = 0; i < kDims; ++i) {
-      o[0][i] = ExactFma(weight.x, v[i], o[0][i]);
-      o[1][i] = ExactFma(weight.y, v[i], o[1][i]);
+    for (int i = 0; i < kSome; ++i) {
+      weight[set][i] = weights[key + i];
+      const std::byte* at = values + (key + i) * L::kValueStride;
+      if constexpr (kDims == 1) {
+        raw[set][i] = *reinterpret_cast<const std::uint16_t*>(at);
+      } else {
+        raw[set][i] = *reinterpret_cast<const std::uint32_t*>(at);
+      }
     }
   };
-  int key = 0;
-#pragma unroll 1
-  for (; key + 8 <= u.count; key += 8) {
+  const auto add = [&](int set, int key) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) add(key + i);
-  }
+    for (int i = 0; i < kSome; ++i) {
+      if (key + i < u.count) {
+#pragma unroll
+        for (int j = 0; j < kDims; ++j) {
+          const float v = HalfBits(raw[set][i] >> (16 * j));
+          o[0][j] = ExactFma(weight[set][i].x, v, o[0][j]);
+          o[1][j] = ExactFma(weight[set][i].y, v, o[1][j]);
+        }
+      }
+    }
+  };
+  static_assert(kWindow % (2 * kSome) == 0);
+  load(0, 0);
 #pragma unroll 1
-  for (; key < u.count; ++key) add(key);
+  for (int key = 0; key < u.count; key += 2 * kSome) {
+    load(1, key + kSome);
+    add(0, key);
+    if (key + 2 * kSome < u.count) load(0, key + 2 * kSome);
+    add(1, key + kSome);
+  }
   if (small.windows == 1) {  // then kHeads is 2
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

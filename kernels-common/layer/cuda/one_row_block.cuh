@@ -79,8 +79,10 @@ class OneRowBlock {
   using S = LayerShape;
   using L = LayerRoom;
   using W = LayerWords;
-  static constexpr int kRouterWarp = S::kInGroups;                  // has no codes to make
-  static constexpr int kDownWarp = (S::kTeams - 1) * S::kInGroups;  // asks for down
+  static constexpr int kRouterWarp = S::kInGroups;  // has no codes to make
+  // Picks of down that are on their way at a time: more make every poll wait behind them.
+  static constexpr int kDownAhead = 2;
+  static constexpr int kDownWarp = (S::kTeams - 2) * S::kInGroups;  // asks for down
   static constexpr int kMergePairs = 4;  // that a thread of a merge waits for at once
 
   // ---- Places.
@@ -546,8 +548,8 @@ class OneRowBlock {
     WaitFor(L::kIdsBarrier);
     const std::int32_t expert = Small().ids[unit / S::kFfTiles];
     if (expert != Small().asked[me.team]) ReplaceGateUp(expert);
-    // Down is asked for when the last of gate and up are there: h needs those first.
-    if (me.warp == kDownWarp && me.lane < S::kPicks) {
+    // Down is asked for when most of gate and up are there: h needs those first.
+    if (me.warp == kDownWarp && me.lane < kDownAhead) {
       AskForDown(me, me.lane, Small().ids[me.lane]);
     }
     __syncwarp();
@@ -592,6 +594,9 @@ class OneRowBlock {
     } else {
       // Polled for when down is there: polls before take from the bandwidth of what comes.
       WaitFor(L::kDownBarrier + pick);
+      if (pick + kDownAhead < S::kPicks && me.lane == 0 && group == (me.block % 3 == 2 ? 1 : 2)) {
+        AskForDown(me, pick + kDownAhead, Small().ids[pick + kDownAhead]);
+      }
       scale = GetCodes(me, own, codes + me.block % W::kCodeCopies * W::kHCodeWords);
     }
     __syncwarp();

@@ -14,6 +14,8 @@ namespace bloomery::kernels::cuda {
 namespace {
 
 constexpr int kStages = 2;  // tiles of a team: one is read, the next on its way
+constexpr int kPickedMax = 8 * kRowsMax;
+constexpr int kColumns = 4;  // rows that down multiplies at a time: hardly an expert has more
 constexpr std::size_t kOwnShared = 8 * 1024;
 constexpr std::size_t kSharedMax = 227 * 1024 - kOwnShared;
 
@@ -130,44 +132,38 @@ __global__ void __launch_bounds__(GateUpTeams::kThreads, 1)
 #endif
 }
 
-// Down: a block makes 16 outputs of all rows. A team has one expert of the pass after another, a
-// warp a group of 256 values: it makes codes of the rows that picked the expert, up to kColumns at
-// a time. The picks' Q (N7) are summed in shared memory.
+// Down: a block makes 16 outputs of all rows. It makes codes of h of all picks, while the first
+// tiles are on their way; then a team has one expert of the pass after another, a warp a group of
+// 256 values. The picks' Q (N7) are summed in shared memory.
+template <int kType>
 struct DownTeams {
-  static constexpr int kTeams = 8;
+  static constexpr int kTile = static_cast<int>(CardTile<kType>::kBytes);
+  // As many as shared memory has room for.
+  static constexpr int kTeams = kType == kQ4K ? 8 : 7;
   static constexpr int kWarps = 3;
   static constexpr int kThreads = 32 * kTeams * kWarps;
-  static constexpr int kColumns = 4;
-  static constexpr int kPartial = 16 * kColumns * kWarps;  // floats
+  static constexpr int kPartial = 16 * kWarps * kColumns;  // floats
 };
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-// Takes rows off the ranks of an expert (PassPicks): the lowest row that picked it, as which pick.
-struct RankedRow {
-  int row;
-  int rank;
-  __device__ __forceinline__ explicit RankedRow(unsigned long long ranks)
-      : row(Lowest(ranks)), rank(static_cast<int>((ranks >> (8 * row)) & 255U) - 1) {}
-  __device__ __forceinline__ static unsigned long long Rest(unsigned long long ranks) {
-    return ranks & ~(255ULL << (8 * Lowest(ranks)));
-  }
-  __device__ __forceinline__ static int Lowest(unsigned long long ranks) {
-    return __popcll((ranks & (~ranks + 1)) - 1) / 8;
-  }
+// The rows that picked an expert (PassPicks::ranks), as indices of all picks.
+struct PickedRows {
+  int count;
+  std::uint8_t row[kRowsMax];
+  std::uint8_t pick[kRowsMax];  // row * top_k + which
 };
-#endif
 
 template <int kType>
-__global__ void __launch_bounds__(DownTeams::kThreads, 1)
+__global__ void __launch_bounds__(DownTeams<kType>::kThreads, 1)
     FewRowsDownKernel(const __grid_constant__ DownParams p) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  using T = DownTeams;
-  constexpr int kTile = static_cast<int>(CardTile<kType>::kBytes);
+  using T = DownTeams<kType>;
+  constexpr int kTile = T::kTile;
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ PassPicks picks;
   __shared__ unsigned long long sums[16 * kRowsMax];
   __shared__ std::int32_t ids[kPassPicksMax];
   __shared__ float weights[kPassPicksMax];
+  __shared__ PickedRows picked[kPickedMax];
   __shared__ std::uint64_t barriers[T::kTeams * kStages];
   AllowNext();
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -175,7 +171,7 @@ __global__ void __launch_bounds__(DownTeams::kThreads, 1)
   const int team = warp / T::kWarps;
   const int group = warp % T::kWarps;
   const int thread = static_cast<int>(threadIdx.x) - 32 * T::kWarps * team;
-  const RowCodes codes = {shared + warp * p.layout.bytes, p.layout};
+  const RowCodes codes = {shared, p.layout};  // of each pick
   auto* partial = reinterpret_cast<float*>(shared + p.partial_at) + team * 2 * T::kPartial;
   auto* table = reinterpret_cast<unsigned long long*>(shared + p.table_at);
   const int bytes = p.groups * kTile;  // of 16 outputs of an expert
@@ -242,56 +238,64 @@ __global__ void __launch_bounds__(DownTeams::kThreads, 1)
   }
   if (rows == 0) return;
 
-  const auto load = [&](const RankedRow& at, float(&v)[8]) {
-    LoadStretch(p.h + static_cast<std::size_t>(at.row * p.top_k + at.rank) * p.h_stride,
-                256 * group + 8 * lane, p.k, v);
-  };
-  const bool has_group = group < p.groups;
-  float v[8];  // of the expert's first row, read a round before
-  if (has_group && team < picks.count) load(RankedRow(picks.ranks[team]), v);
+  if (static_cast<int>(threadIdx.x) < picks.count) {
+    PickedRows& of = picked[threadIdx.x];
+    of.count = 0;
+    for (int row = 0; row < rows; ++row) {
+      const int rank = picks.Rank<false>(static_cast<int>(threadIdx.x), row);
+      if (rank < 0) continue;
+      of.row[of.count] = static_cast<std::uint8_t>(row);
+      of.pick[of.count++] = static_cast<std::uint8_t>(row * p.top_k + rank);
+    }
+  }
+  // Stretches of 256 values of h, some at a time: their latency is that of one.
+  constexpr int kSome = 4;
+  const int stretches = rows * p.top_k * p.groups;
+  for (int i = warp; i < stretches; i += kSome * T::kTeams * T::kWarps) {
+    float v[kSome][8];
+#pragma unroll
+    for (int j = 0; j < kSome; ++j) {
+      const int at = min(i + j * T::kTeams * T::kWarps, stretches - 1);
+      LoadStretch(p.h + static_cast<std::size_t>(at / p.groups) * p.h_stride,
+                  256 * (at % p.groups) + 8 * lane, p.k, v[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < kSome; ++j) {
+      const int at = i + j * T::kTeams * T::kWarps;
+      if (at < stretches) StoreStretch<256>(v[j], codes, at / p.groups, 256 * (at % p.groups));
+    }
+  }
+  __syncthreads();
+
   int buffer = 0;
   for (int pick = team; pick < picks.count; pick += T::kTeams, ++round) {
     const int stage = round % kStages;
-    unsigned long long rest = picks.ranks[pick];
-    bool is_first = true;
-    while (rest != 0) {
-      const unsigned long long some = rest;  // begins with the rows of this turn
-      int count = 0;
-#pragma unroll 1
-      for (; count < T::kColumns && rest != 0; ++count) {
-        if (has_group) {
-          if (!is_first || count > 0) load(RankedRow(rest), v);
-          StoreStretch<256>(v, codes, count, 0);
-        }
-        rest = RankedRow::Rest(rest);
-      }
-      if (rest == 0 && has_group && pick + T::kTeams < picks.count) {
-        load(RankedRow(picks.ranks[pick + T::kTeams]), v);
-      }
-      __syncwarp();
+    const PickedRows& of = picked[pick];
+    WaitPhase(full + stage, static_cast<std::uint32_t>(round / kStages) & 1U);
+    for (int first = 0; first < of.count; first += kColumns) {
+      const int count = min(kColumns, of.count - first);
       float* mine = partial + buffer * T::kPartial;
       buffer ^= 1;
-      if (is_first) WaitPhase(full + stage, static_cast<std::uint32_t>(round / kStages) & 1U);
-      is_first = false;
-      if (has_group) {
-        const LaneColumns columns(count);
+      if (group < p.groups) {
+        LaneColumns columns(count);
+        columns.n = of.pick[first + columns.n];
+        columns.c0 = of.pick[first + columns.c0];
+        columns.c1 = of.pick[first + columns.c1];
         float t[4];
-        TileDot<kType, false>(tiles + stage * bytes + group * kTile, codes, 0, columns, t);
-        StoreT<false>(t, mine + group * 16 * T::kColumns, count);
+        TileDot<kType, false>(tiles + stage * bytes + group * kTile, codes, group, columns, t);
+        StoreT<false>(t, mine + group * 16 * kColumns, count);
       }
       MeetTeam<T::kWarps>(team);
-      if (rest == 0 && thread == 0) ask(pick + kStages * T::kTeams, stage);
+      if (first + kColumns >= of.count && thread == 0) ask(pick + kStages * T::kTeams, stage);
       if (thread < 16 * count) {
-        unsigned long long of = some;
-        for (int i = thread / 16; i > 0; --i) of = RankedRow::Rest(of);
-        const RankedRow at(of);
-        const float y = SumGroups(mine + thread, p.groups, 16 * T::kColumns);
-        const float value = weights[at.row * p.top_k + at.rank] * y;
+        const int row = of.row[first + thread / 16];
+        const float y = SumGroups(mine + thread, p.groups, 16 * kColumns);
+        const float value = weights[of.pick[first + thread / 16]] * y;
         if (fabsf(value) < 0x1p26F) {
           const long long q = __double2ll_rn(static_cast<double>(value) * 0x1p32);
-          atomicAdd(sums + 16 * at.row + thread % 16, static_cast<unsigned long long>(q));
+          atomicAdd(sums + 16 * row + thread % 16, static_cast<unsigned long long>(q));
         } else if (16 * static_cast<int>(blockIdx.x) + thread % 16 < p.n) {
-          atomicMin(p.failed_row, at.row);
+          atomicMin(p.failed_row, row);
         }
       }
     }
@@ -326,13 +330,24 @@ std::size_t LayOutGateUp(GateUpParams& p) {
   return static_cast<std::size_t>(p.partial_at) + sizeof(float) * T::kTeams * T::kPartial;
 }
 
+template <int kType>
 std::size_t LayOutDown(DownParams& p) {
-  using T = DownTeams;
-  p.layout = LayOutRowCodes(256, 256, T::kColumns);
-  p.tiles_at = Aligned(T::kTeams * T::kWarps * p.layout.bytes);
-  p.table_at = p.tiles_at + T::kTeams * kStages * p.groups * p.down.tile_bytes;
+  using T = DownTeams<kType>;
+  p.layout = LayOutRowCodes(p.k, 256, p.rows * p.top_k);
+  p.tiles_at = Aligned(p.layout.bytes);
+  p.table_at = p.tiles_at + T::kTeams * kStages * p.groups * T::kTile;
   p.partial_at = Aligned(p.table_at + 8 * p.experts);
   return static_cast<std::size_t>(p.partial_at) + sizeof(float) * T::kTeams * 2 * T::kPartial;
+}
+std::size_t LayOutDown(DownParams& p) {
+  return p.down.type == kQ4K ? LayOutDown<kQ4K>(p) : LayOutDown<kQ6K>(p);
+}
+
+template <int kType>
+cudaError_t StartDown(const Launch& launch, DownParams& p) {
+  const std::size_t bytes = LayOutDown<kType>(p);
+  return Start(launch, dim3((p.n + 15) / 16), dim3(DownTeams<kType>::kThreads), bytes,
+               FewRowsDownKernel<kType>, p);
 }
 
 }  // namespace
@@ -347,7 +362,7 @@ bool HasFewRowsGateUp(const Launch& launch, const GateUpParams& params) {
 bool HasFewRowsDown(const Launch& launch, const DownParams& params) {
   DownParams p = params;
   return launch.dependent && p.rows > 1 && (p.down.type == kQ4K || p.down.type == kQ6K) &&
-         p.groups <= DownTeams::kWarps &&
+         p.groups <= DownTeams<kQ4K>::kWarps && p.rows * p.top_k <= kPickedMax &&
          LayOutDown(p) <= SharedLimit(launch, kSharedMax, kOwnShared);
 }
 
@@ -361,9 +376,7 @@ cudaError_t FewRowsGateUp(const Launch& launch, GateUpParams& p) {
 }
 
 cudaError_t FewRowsDown(const Launch& launch, DownParams& p) {
-  const std::size_t bytes = LayOutDown(p);
-  return Start(launch, dim3((p.n + 15) / 16), dim3(DownTeams::kThreads), bytes,
-               p.down.type == kQ4K ? FewRowsDownKernel<kQ4K> : FewRowsDownKernel<kQ6K>, p);
+  return p.down.type == kQ4K ? StartDown<kQ4K>(launch, p) : StartDown<kQ6K>(launch, p);
 }
 
 cudaError_t PrepareFewRowsExperts() {
