@@ -113,6 +113,26 @@ __device__ __forceinline__ void NormStretch(const RowsParams& p, const float* no
   for (int i = 0; i < 8; ++i) v[i] = v[i] * factor * w[i];
 }
 
+// Input rows to shared memory, some at a time: their loads are on their way together, where one
+// after another each would wait for the one before.
+__device__ __forceinline__ void StageRows(const RowsParams& p, float* stage, int rows) {
+  constexpr int kSome = 4;
+  const int quads = p.k / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < quads; i += static_cast<int>(blockDim.x)) {
+    for (int first = 0; first < rows; first += kSome) {
+      float4 v[kSome];
+#pragma unroll
+      for (int j = 0; j < kSome; ++j) {
+        v[j] = reinterpret_cast<const float4*>(InputRow(p, min(first + j, rows - 1)))[i];
+      }
+#pragma unroll
+      for (int j = 0; j < kSome; ++j) {
+        if (first + j < rows) reinterpret_cast<float4*>(stage)[(first + j) * quads + i] = v[j];
+      }
+    }
+  }
+}
+
 // All rows, normed and quantised, into shared memory; all threads of the block, after
 // WaitForInputs and StageNormWeights. The caller synchronises afterwards. With a norm, rows are
 // staged in shared memory where they fit, so that they are read once; each warp norms its part of
@@ -127,14 +147,7 @@ __device__ __forceinline__ void MakeRowCodes(const RowsParams& p, std::byte* sha
   const bool staged = p.stage_at != 0;
   auto* stage = reinterpret_cast<float*>(shared + p.stage_at);
   if (norm) {
-    const int quads = p.k / 4;
-    for (int row = 0; row < rows && staged; ++row) {
-      const auto* x = reinterpret_cast<const float4*>(InputRow(p, row));
-#pragma unroll 2
-      for (int i = static_cast<int>(threadIdx.x); i < quads; i += static_cast<int>(blockDim.x)) {
-        reinterpret_cast<float4*>(stage)[row * quads + i] = x[i];
-      }
-    }
+    if (staged) StageRows(p, stage, rows);
     __syncthreads();
   }
   const bool side = blockIdx.x == 0 && (p.normed.data != nullptr || p.normed_f32 != nullptr);
@@ -143,14 +156,22 @@ __device__ __forceinline__ void MakeRowCodes(const RowsParams& p, std::byte* sha
     if (warp % team >= p.groups) continue;
     const float* x = norm && staged ? stage + row * p.k : InputRow(p, row);
     const float factor = norm ? NormFactor(x, p.k, p.eps) : 1.0F;
-    for (int group = warp % team; group < p.groups; group += team) {
-      const int start = 256 * group;
-      const int first = start + 8 * static_cast<int>(threadIdx.x % 32);
-      float v[8];
-      LoadStretch(x, first, p.k, v);
-      NormStretch(p, norm_weights, factor, first, v);
-      StoreStretch<kGroup>(v, out, row, start);
-      if (side) StoreSide(p, v, row, start);
+    constexpr int kSome = 3;  // stretches that are loaded together
+    for (int group = warp % team; group < p.groups; group += kSome * team) {
+      float v[kSome][8];
+#pragma unroll
+      for (int j = 0; j < kSome; ++j) {
+        LoadStretch(x, 256 * (group + j * team) + 8 * static_cast<int>(threadIdx.x % 32), p.k,
+                    v[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < kSome; ++j) {
+        if (group + j * team >= p.groups) break;
+        const int start = 256 * (group + j * team);
+        NormStretch(p, norm_weights, factor, start + 8 * static_cast<int>(threadIdx.x % 32), v[j]);
+        StoreStretch<kGroup>(v[j], out, row, start);
+        if (side) StoreSide(p, v[j], row, start);
+      }
     }
   }
 }
