@@ -46,7 +46,7 @@ if command -v compute-sanitizer >/dev/null; then
   step "racecheck" 100 compute-sanitizer --tool racecheck --error-exitcode 9 bin/gpu_test_seat --gtest_filter='CardSeat.TheBestLogits*'
   # The kernels of the measured shape, which no model of the tests has.
   for tool in memcheck racecheck; do
-    step "$tool: all layers in one launch, experts of few rows" 60 compute-sanitizer --tool $tool --error-exitcode 9 \
+    step "$tool: all layers in one launch, experts of few rows" 100 compute-sanitizer --tool $tool --error-exitcode 9 \
       bin/gpu_test_kernels --gtest_filter='CardOneRowLayers.OneLayer*:CardRowsExperts.FewRowsAt*'
   done
 else

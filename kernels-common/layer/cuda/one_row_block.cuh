@@ -6,7 +6,7 @@
 //   Output    codes -> a tile of the output projection by 16 warps, residual
 //   Route     x2 -> norm, codes; a row of the router; selection by each block for itself
 //   GateUp    a tile of gate and up for each 8 warps -> h
-//   Down      h -> a tile of down: 8 picks x 3 groups
+//   Down      h -> codes, by blocks without tiles -> a tile of down: 8 picks x 3 groups
 //
 // Weights come by bulk copies that are asked for as early as their place is free: QKV once gate and
 // up are read, output and router once down is read, experts as their ids come out.
@@ -67,6 +67,8 @@ class OneRowBlock {
         __syncthreads();
         const LayerThread me;
         if (me.group == 0 && me.lane == 0) AskForProjection(me, me.team, layer_ + 1);
+        const int stretch = me.block - S::kWorkers + me.warp * (Blocks() - S::kWorkers);
+        if (stretch < S::kPicks * S::kFfGroups) CodeH(me, stretch);
       }
     }
     End();
@@ -575,21 +577,28 @@ class OneRowBlock {
     if (me.group == 1 && me.lane == 0) AskForProjection(me, me.team, layer_ + 1);
   }
 
+  // A stretch of 256 values of h (a pick's, group after group) as codes, for all blocks: for each
+  // to read all of h would take longer. By a warp of a block that has no tiles of experts where
+  // there are such, else by that of the stretch in as many blocks. To the warp's own codes, too;
+  // returns the scale.
+  __device__ float CodeH(const LayerThread& me, int stretch) const {
+    std::uint32_t bits[8];
+    GetPairs<4>(Pass().words + W::kH + 256 * stretch + 2 * me.lane, 64, tag_, bits);
+    const auto at = [&](int i) { return __uint_as_float(bits[i]); };
+    return PutCodes(me, layer_shared + L::kCodes + me.warp * OwnCodes::kBytes,
+                    {at(0), at(1), at(2), at(3)}, {at(4), at(5), at(6), at(7)},
+                    Pass().words + W::kHCodes + stretch * W::kCodeGroup, W::kHCodeWords);
+  }
+
   __device__ void Down() {
     const LayerThread me;
     const LayerWeights& w = Layer();
     const int pick = me.warp / S::kFfGroups;
     const int group = me.warp % S::kFfGroups;
     std::byte* own = layer_shared + L::kCodes + me.warp * OwnCodes::kBytes;
-    Word* codes = Pass().words + W::kHCodes + me.warp * W::kCodeGroup;
     float scale;
-    if (me.warp == me.block) {
-      // h is made codes of once, by a warp of as many blocks: for all to read it would take longer.
-      std::uint32_t bits[8];
-      GetPairs<4>(Pass().words + W::kH + pick * S::kFf + 256 * group + 2 * me.lane, 64, tag_, bits);
-      const auto at = [&](int i) { return __uint_as_float(bits[i]); };
-      scale = PutCodes(me, own, {at(0), at(1), at(2), at(3)}, {at(4), at(5), at(6), at(7)}, codes,
-                       W::kHCodeWords);
+    if (Blocks() == S::kWorkers && me.warp == me.block) {
+      scale = CodeH(me, me.warp);
       WaitFor(L::kDownBarrier + pick);
     } else {
       // Polled for when down is there: polls before take from the bandwidth of what comes.
@@ -597,7 +606,9 @@ class OneRowBlock {
       if (pick + kDownAhead < S::kPicks && me.lane == 0 && group == (me.block % 3 == 2 ? 1 : 2)) {
         AskForDown(me, pick + kDownAhead, Small().ids[pick + kDownAhead]);
       }
-      scale = GetCodes(me, own, codes + me.block % W::kCodeCopies * W::kHCodeWords);
+      scale = GetCodes(me, own,
+                       Pass().words + W::kHCodes + me.block % W::kCodeCopies * W::kHCodeWords +
+                           me.warp * W::kCodeGroup);
     }
     __syncwarp();
     const int bytes = TileBytes(w, kDownBit);

@@ -156,22 +156,14 @@ __device__ __forceinline__ void MakeRowCodes(const RowsParams& p, std::byte* sha
     if (warp % team >= p.groups) continue;
     const float* x = norm && staged ? stage + row * p.k : InputRow(p, row);
     const float factor = norm ? NormFactor(x, p.k, p.eps) : 1.0F;
-    constexpr int kSome = 3;  // stretches that are loaded together
-    for (int group = warp % team; group < p.groups; group += kSome * team) {
-      float v[kSome][8];
-#pragma unroll
-      for (int j = 0; j < kSome; ++j) {
-        LoadStretch(x, 256 * (group + j * team) + 8 * static_cast<int>(threadIdx.x % 32), p.k,
-                    v[j]);
-      }
-#pragma unroll
-      for (int j = 0; j < kSome; ++j) {
-        if (group + j * team >= p.groups) break;
-        const int start = 256 * (group + j * team);
-        NormStretch(p, norm_weights, factor, start + 8 * static_cast<int>(threadIdx.x % 32), v[j]);
-        StoreStretch<kGroup>(v[j], out, row, start);
-        if (side) StoreSide(p, v[j], row, start);
-      }
+    for (int group = warp % team; group < p.groups; group += team) {
+      const int start = 256 * group;
+      const int first = start + 8 * static_cast<int>(threadIdx.x % 32);
+      float v[8];
+      LoadStretch(x, first, p.k, v);
+      NormStretch(p, norm_weights, factor, first, v);
+      StoreStretch<kGroup>(v, out, row, start);
+      if (side) StoreSide(p, v, row, start);
     }
   }
 }
