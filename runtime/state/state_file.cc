@@ -110,7 +110,7 @@ StateFile::StateFile(const FileSystem& files, const std::string& path, const Sta
                                 ", this server reads version " + std::to_string(kVersion));
   }
   if (head.identity_bytes > limits::kStateIdentityBytesMax ||
-      head.tokens > limits::kSlotContextMax || (head.first >= head.tokens && head.tokens > 0) ||
+      head.tokens > limits::kSlotContextMax || (head.first >= head.tokens && head.first > 0) ||
       head.first % kBlockRows != 0 || head.block_rows != kBlockRows || head.zero != 0) {
     Refuse("has a damaged header");
   }

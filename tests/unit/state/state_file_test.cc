@@ -53,6 +53,22 @@ class StateFileTest : public ::testing::Test {
   std::vector<BlockPtr> blocks_{MakeBlock(128, 1), MakeBlock(128, 2), MakeBlock(44, 3)};
 };
 
+// Where the checksum is right: a first row behind tokens that are none.
+TEST_F(StateFileTest, AFirstRowWithoutTokensIsADamagedHeader) {
+  WriteStateFile(path_, identity_, kRowBytes, {}, 0, {});
+  std::string bytes = Bytes();
+  for (const uint32_t first : {0x80000000U, 0xFFFFFF80U, 128U}) {
+    std::memcpy(bytes.data() + 24, &first, sizeof first);
+    const size_t header = bytes.size() - 8;
+    const uint64_t sum =
+        Checksum(std::as_bytes(std::span(bytes).first(header)), uint64_t{0x68656164});
+    std::memcpy(bytes.data() + header, &sum, sizeof sum);
+    Put(bytes);
+    EXPECT_THAT(test::RefusalOf([&] { Open(identity_); }).message, HasSubstr("damaged header"))
+        << first;
+  }
+}
+
 TEST(StateFileRoom, AFileThatWouldTakeTheDisksLastRoomIsRefused) {
   EXPECT_NO_THROW(RequireRoom("a", 100, kDiskBytesLeftMin + 100));
   for (const uint64_t available : {kDiskBytesLeftMin + 99, kDiskBytesLeftMin - 1, uint64_t{0}}) {
