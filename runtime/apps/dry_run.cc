@@ -1,14 +1,22 @@
 #include "runtime/apps/dry_run.h"
 
 #include <algorithm>
+#include <exception>
+#include <filesystem>
 #include <iostream>
 #include <utility>
 
 #include "runtime/apps/hub_models.h"
 #include "runtime/apps/program.h"
+#include "runtime/apps/recommend.h"
 #include "runtime/apps/seat_loading.h"
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/base/utf8.h"
 #include "runtime/memory/host_memory.h"
+#include "runtime/serve/grammar_fields.h"
+#include "runtime/serve/server.h"
+#include "runtime/text/grammar/grammar.h"
 
 namespace bloomery::apps {
 namespace {
@@ -172,6 +180,13 @@ void Load(const serve::ServeSettings& settings, const std::string& path,
   LoadWatch watch;
   watch.planned = [&](const PlannedModel& planned) {
     report.Plan(planned);
+    if (!settings.grammar.empty()) {
+      const TextParts parts = planned.text();
+      text::GrammarCompiler grammars(*parts.tokenizer);
+      serve::Seat seat;
+      seat.grammars = &grammars;
+      serve::CheckGrammarDefault(settings, seat);
+    }
     const bool fits = std::all_of(planned.plans.begin(), planned.plans.end(),
                                   [](const memory::MemoryPlan& plan) { return plan.Fits(); });
     if (fits) throw Planned();
@@ -196,14 +211,35 @@ ExitCode CodeOf(const std::exception& error, std::span<const memory::MemoryPlan>
   return shared ? kExitBusy : code;
 }
 
-ExitCode DryRun(const serve::ParsedFlags& parsed, const Installation& installation,
-                std::ostream& out) {
+void CheckSlotFolder(const std::string& folder) {
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return;
+  throw Error(ErrorKind::kUsage,
+              "--slot-save-path: there is no folder '" + Printable(folder) + "'");
+}
+
+ExitCode DryRun(serve::ParsedFlags parsed, const Installation& installation, std::ostream& out) {
   Report report(parsed);
   const bool json = parsed.settings.json;
   try {
-    if (const auto path = FindPath(parsed.settings, installation, report)) {
-      Load(parsed.settings, *path, installation, report);
+    ReadNamedFiles(parsed.settings, RealFileSystem());
+    ResolveModelName(parsed.settings, installation.executable, installation.plugin_path_variable);
+    const auto path = FindPath(parsed.settings, installation, report);
+    if (path) RealFileSystem().Open(*path);
+    CheckSlotFolder(parsed.settings.slot_save_path);
+    // A start would end at the address and never plan; the plan is what was asked for.
+    std::exception_ptr address;
+    try {
+      serve::HttpServer::Check(serve::Server::OptionsOf(parsed.settings));
+    } catch (...) {
+      address = std::current_exception();
     }
+    try {
+      if (path) Load(parsed.settings, *path, installation, report);
+    } catch (...) {
+      if (!address) throw;
+    }
+    if (address) std::rethrow_exception(address);
   } catch (const std::exception& error) {
     const ExitCode code = CodeOf(error, report.plans());
     if (json) out << report.Document(false, ErrorFields(error, code)).Text() << '\n';

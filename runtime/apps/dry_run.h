@@ -27,8 +27,10 @@ struct Installation {
 // would fit the machine were others not holding its memory; else the error's own.
 ExitCode CodeOf(const std::exception& error, std::span<const memory::MemoryPlan> plans);
 
-// `parsed.settings` must have its named files read and its model's name resolved.
-ExitCode DryRun(const serve::ParsedFlags& parsed, const Installation& installation,
-                std::ostream& out);
+// Error(kUsage) where the folder of --slot-save-path is missing; "" is none.
+void CheckSlotFolder(const std::string& folder);
+
+// As ParseFlags gave them: files are read and names resolved here.
+ExitCode DryRun(serve::ParsedFlags parsed, const Installation& installation, std::ostream& out);
 
 }  // namespace bloomery::apps

@@ -110,11 +110,19 @@ hub::ModelRequest RequestOf(const serve::ServeSettings& settings) {
           .offline = settings.offline};
 }
 
-hub::Model GetModel(const hub::ModelRequest& request, const std::string& token, EventLines& lines) {
+hub::Model GetModel(const hub::ModelRequest& request, const std::string& token, EventLines& lines,
+                    const std::function<void(const std::string&)>& tell) {
   const hub::HubOptions options = hub::OptionsFrom(Environment(), token);
   if (!options.warning.empty()) LOG(WARNING) << options.warning;
   HubProgress progress(std::cerr, ::isatty(STDERR_FILENO) != 0, lines);
-  return hub::Get(request, options, [&](const hub::HubEvent& event) { progress.Show(event); });
+  std::chrono::steady_clock::time_point told{};
+  return hub::Get(request, options, [&](const hub::HubEvent& event) {
+    progress.Show(event);
+    const auto now = std::chrono::steady_clock::now();
+    if (!tell || event.bytes == 0 || now - told < std::chrono::seconds(1)) return;
+    told = now;
+    tell("fetching: " + Size(event.have) + " of " + Size(event.bytes));
+  });
 }
 
 void PrintCache(std::ostream& out, bool json) {

@@ -41,8 +41,10 @@ class HubProgress {
 
 hub::ModelRequest RequestOf(const serve::ServeSettings& settings);
 
-// Gets the model and shows how, on stderr and in `lines`.
-hub::Model GetModel(const hub::ModelRequest& request, const std::string& token, EventLines& lines);
+// Gets the model and shows how, on stderr and in `lines`. `tell`, where given, hears each second
+// how far it is, in a few words.
+hub::Model GetModel(const hub::ModelRequest& request, const std::string& token, EventLines& lines,
+                    const std::function<void(const std::string&)>& tell = {});
 
 // Prints the cache as `bloomery models list` does.
 void PrintCache(std::ostream& out, bool json);

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "runtime/base/error.h"
+#include "runtime/base/json.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/utf8.h"
 #include "runtime/serve/grammar_fields.h"
@@ -117,6 +118,17 @@ void ReadNamedFiles(serve::ServeSettings& settings, const FileSystem& files) {
   }
   if (!settings.grammar_file.empty()) {
     settings.grammar = ReadNamedFile(files, settings.grammar_file);
+  }
+  if (!settings.ssl_cert_file.empty()) {
+    settings.ssl_certificates = ReadNamedFile(files, settings.ssl_cert_file);
+    settings.ssl_key = ReadNamedFile(files, settings.ssl_key_file);
+  }
+  if (!settings.ui_config_file.empty()) {
+    settings.ui_config = ReadNamedFile(files, settings.ui_config_file);
+    if (!ParseJson(settings.ui_config, "--ui-config-file", {.kind = ErrorKind::kUsage})
+             .IsObject()) {
+      throw Error(ErrorKind::kUsage, "--ui-config-file: expected a JSON object");
+    }
   }
   if (!settings.json_schema_file.empty()) {
     settings.json_schema = ReadNamedFile(files, settings.json_schema_file);

@@ -30,7 +30,8 @@ std::map<std::string, std::string> Environment();
 // sources for ParseFlags. Error(kNoInput) when --config names a file that cannot be read.
 serve::FlagSources SourcesOf(std::vector<std::string> arguments, const FileSystem& files);
 
-// Reads what flags name: the key file into the keys, the template file into the template.
+// Reads what flags name into what they stand for: keys, certificate, template, grammar, page
+// settings.
 void ReadNamedFiles(serve::ServeSettings& settings, const FileSystem& files);
 
 // Lets the process have as many descriptors as it may: a server's connections are many, and 1024 is

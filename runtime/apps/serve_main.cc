@@ -6,7 +6,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -19,8 +18,9 @@
 #include "runtime/apps/program.h"
 #include "runtime/apps/recommend.h"
 #include "runtime/apps/seat_loading.h"
-#include "runtime/base/limits.h"
+#include "runtime/apps/service_manager.h"
 #include "runtime/base/log.h"
+#include "runtime/base/log_event.h"
 #include "runtime/base/output_file.h"
 #include "runtime/exec/card_loading.h"
 #include "runtime/serve/dialect.h"
@@ -61,7 +61,7 @@ class StopWatch {
     state_->loaded = true;
   }
   // True once a signal came; false when `time` passed before.
-  bool StoppedWithin(std::chrono::seconds time) {
+  bool StoppedWithin(std::chrono::milliseconds time) {
     std::unique_lock lock(state_->mutex);
     return state_->changed.wait_for(lock, time, [this] { return state_->stopped; });
   }
@@ -76,20 +76,13 @@ class StopWatch {
   std::shared_ptr<State> state_ = std::make_shared<State>();  // shared with the thread
 };
 
-void CheckSlotFolder(const std::string& folder) {
-  std::error_code error;
-  if (folder.empty()) return;
-  if (!std::filesystem::is_directory(folder, error)) {
-    throw Error(ErrorKind::kUsage, "--slot-save-path: there is no folder '" + folder + "'");
-  }
-  OutputFile::RemovePartialFiles(folder);  // of servers that were killed
-}
-
 // Progress and plans of a load as event lines; the last plans are kept for a refusal.
 class LoadEvents {
  public:
-  LoadEvents(EventLines& lines, std::vector<memory::MemoryPlan>& plans)
-      : lines_(lines), plans_(plans) {}
+  // `logs`: progress goes into the log, too.
+  LoadEvents(EventLines& lines, ServiceManager& manager, bool logs,
+             std::vector<memory::MemoryPlan>& plans)
+      : lines_(lines), manager_(manager), logs_(logs), plans_(plans) {}
 
   LoadWatch Watch() {
     LoadWatch watch;
@@ -101,7 +94,7 @@ class LoadEvents {
                             {"slots", planned.options.slots},
                             {"n_ctx", planned.options.slot_context}});
     };
-    if (lines_.enabled()) {
+    if (lines_.enabled() || manager_.present() || logs_) {
       watch.progress = [this](uint64_t done, uint64_t total) { Progress(done, total); };
     }
     return watch;
@@ -113,9 +106,14 @@ class LoadEvents {
     if (done < total && now - told_ < std::chrono::seconds(1)) return;
     told_ = now;
     lines_.Write("load", {{"phase", "weights"}, {"done", done}, {"total", total}});
+    if (logs_) LogEvent("load", "", {{"done_bytes", done}, {"total_bytes", total}});
+    manager_.Starting("loading: " + memory::FormatBytes(done) + " of " +
+                      memory::FormatBytes(total));
   }
 
   EventLines& lines_;
+  ServiceManager& manager_;
+  bool logs_;
   std::vector<memory::MemoryPlan>& plans_;
   std::chrono::steady_clock::time_point told_{};
 };
@@ -147,13 +145,18 @@ int Serve(serve::ServeSettings settings, const Installation& installation, Event
           std::vector<memory::MemoryPlan>& plans) {
   const FileSystem& files = RealFileSystem();
   StopWatch stop;
+  ServiceManager manager(Environment());
   if (!settings.hf_repo.empty()) {
-    settings.model_path = GetModel(RequestOf(settings), settings.hf_token, lines).path;
+    const auto tell = [&](const std::string& status) { manager.Starting(status); };
+    settings.model_path = GetModel(RequestOf(settings), settings.hf_token, lines, tell).path;
   }
   const bool demo = settings.model_path.empty();
   const std::string path = demo ? DemoModelPath(installation.executable) : settings.model_path;
   files.Open(path);  // a wrong path is known before anything listens
   CheckSlotFolder(settings.slot_save_path);
+  if (!settings.slot_save_path.empty()) {
+    OutputFile::RemovePartialFiles(settings.slot_save_path);  // of servers that were killed
+  }
   RaiseDescriptorLimit();
 
   serve::Server server(settings);
@@ -162,15 +165,18 @@ int Serve(serve::ServeSettings settings, const Installation& installation, Event
   server.OnShutdown([asked = std::make_shared<std::atomic<bool>>(false)] {
     if (!asked->exchange(true)) ::kill(::getpid(), SIGTERM);
   });
-  LoadEvents events(lines, plans);
+  LoadEvents events(lines, manager, settings.log_jsonl, plans);
   const ServedModel model(settings, path, installation.executable,
                           installation.plugin_path_variable, events.Watch());
   stop.Loaded();  // before the first request can be in progress: from here a signal drains
   serve::CheckGrammarDefault(settings, model.seat());
   server.SetReady(model.seat());
   SayReady(server, model.seat(), demo, lines);
-  const engine::Engine& engine = *model.seat().engine;
-  while (!stop.StoppedWithin(kHealthPeriod)) {
+  manager.Ready("serving " + model.seat().model.name + " at " + server.urls().front());
+  engine::Engine& engine = *model.seat().engine;
+  Watchdog watchdog(manager);
+  while (!stop.StoppedWithin(watchdog.Period(kHealthPeriod))) {
+    watchdog.Look(engine.Beat());
     if (!engine.failure()) continue;
     LOG(ERROR) << "the engine has failed: " << *engine.failure();
     lines.Write("error", ErrorFields(Error(ErrorKind::kInternal, *engine.failure()), kExitEngine));
@@ -178,7 +184,9 @@ int Serve(serve::ServeSettings settings, const Installation& installation, Event
     break;
   }
   LOG(INFO) << "stopping";
-  server.Stop(std::chrono::seconds(limits::kDrainSecondsMax));
+  const std::chrono::seconds drain(settings.drain_s);
+  manager.Stopping(drain);
+  server.Stop(drain);
   return engine.failure() ? kExitEngine : kExitOk;
 }
 
@@ -207,9 +215,9 @@ int Start(serve::ParsedFlags parsed, EventLines& lines, std::vector<memory::Memo
                                   plugin_path == environment.end() ? "" : plugin_path->second};
   if (RunsNoServer(parsed, installation)) return kExitOk;
   for (const std::string& warning : parsed.warnings) LOG(WARNING) << warning;
+  if (parsed.settings.dry_run) return DryRun(std::move(parsed), installation, std::cout);
   ReadNamedFiles(parsed.settings, RealFileSystem());
   ResolveModelName(parsed.settings, installation.executable, installation.plugin_path_variable);
-  if (parsed.settings.dry_run) return DryRun(parsed, installation, std::cout);
   return Serve(parsed.settings, installation, lines, plans);
 }
 
@@ -246,6 +254,7 @@ int Main(int argc, char** argv) {
   std::optional<EventLines> lines;
   lines.emplace(std::cout, WantsJson(arguments));
   std::vector<memory::MemoryPlan> plans;
+  bool json_log = false;
   try {
     const serve::ParsedFlags parsed = serve::ParseFlags(SourcesOf(arguments, RealFileSystem()));
     if (const auto code = RunAction(parsed.action)) return *code;
@@ -253,7 +262,12 @@ int Main(int argc, char** argv) {
     const bool serves =
         !settings.recommend && !settings.dry_run && !settings.list_devices && !settings.cache_list;
     lines.emplace(std::cout, settings.json && serves);
-    InitLogging(argv[0], LevelOf(settings.log_level));
+    if (settings.log_jsonl) {
+      InitJsonLogging(argv[0], LevelOf(settings.log_level));
+    } else {
+      InitLogging(argv[0], LevelOf(settings.log_level));
+    }
+    json_log = settings.log_jsonl;
     serve::Json shown = serve::Json::Array();
     for (const std::string& word : serve::WithoutSecrets(arguments)) shown.Append(word);
     lines->Write("start", {{"version", serve::BuildName()},
@@ -262,8 +276,12 @@ int Main(int argc, char** argv) {
     return Start(parsed, *lines, plans);
   } catch (const std::exception& error) {
     const ExitCode code = CodeOf(error, plans);
-    std::cerr << kProgram << ": " << error.what() << '\n'
-              << kProgram << ": next: " << NextCommand(error, code) << std::endl;
+    if (json_log) {
+      LOG(ERROR) << error.what() << "\nnext: " << NextCommand(error, code);
+    } else {
+      std::cerr << kProgram << ": " << error.what() << '\n'
+                << kProgram << ": next: " << NextCommand(error, code) << std::endl;
+    }
     auto fields = ErrorFields(error, code);
     if (code == kExitPlan || code == kExitBusy) {
       serve::Json terms = serve::Json::Array();

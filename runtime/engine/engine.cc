@@ -21,6 +21,7 @@ std::vector<SlotInfo> Engine::SlotsSnapshot() const { return loop_->SlotsSnapsho
 
 Metrics Engine::ReadMetrics() const { return loop_->ReadMetrics(); }
 
+uint64_t Engine::Beat() { return loop_->Beat(); }
 std::optional<std::string> Engine::failure() const { return loop_->failure(); }
 
 void Engine::Stop(std::chrono::milliseconds drain) { loop_->Stop(drain); }

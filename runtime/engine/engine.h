@@ -163,6 +163,11 @@ class Engine {
   std::vector<SlotInfo> SlotsSnapshot() const;
   Metrics ReadMetrics() const;
 
+  // Asks the engine's thread for a sign of life and returns how many rounds it has made so far: a
+  // number that has not grown since the last call, some time ago, is that of a thread which hangs
+  // or is still in the same pass.
+  uint64_t Beat();
+
   // Why the engine has failed for good (/health 503); nothing while it works.
   std::optional<std::string> failure() const;
 

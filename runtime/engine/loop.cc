@@ -82,6 +82,17 @@ std::optional<std::string> Engine::Loop::failure() const {
   return failure_;
 }
 
+uint64_t Engine::Loop::Beat() {
+  uint64_t rounds = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    beat_wanted_ = true;
+    rounds = rounds_;
+  }
+  work_.notify_one();
+  return rounds;
+}
+
 void Engine::Loop::Stop(std::chrono::milliseconds drain) {
   {
     const std::lock_guard lock(mutex_);
@@ -138,9 +149,11 @@ void Engine::Loop::TakeIncoming() {
                     std::ranges::any_of(slots_, [](const Slot& slot) { return !slot.idle(); });
   std::unique_lock lock(mutex_);
   work_.wait(lock, [&] {
-    return busy || stopping_ || !incoming_.empty() || !incoming_actions_.empty() ||
+    return busy || stopping_ || beat_wanted_ || !incoming_.empty() || !incoming_actions_.empty() ||
            reuse_->worker().HasCompletions();
   });
+  beat_wanted_ = false;
+  ++rounds_;
   MoveIncoming();
 }
 

@@ -36,6 +36,7 @@ class Engine::Loop {
   void Submit(SlotAction action);
   std::vector<SlotInfo> SlotsSnapshot() const;
   Metrics ReadMetrics() const;
+  uint64_t Beat();
   std::optional<std::string> failure() const;
   void Stop(std::chrono::milliseconds drain);
 
@@ -163,6 +164,8 @@ class Engine::Loop {
   int64_t next_id_task_ = 0;
   size_t queued_ = 0;           // incoming_ and waiting_
   double service_seconds_ = 0;  // that a request holds its slot, the latest ones most
+  bool beat_wanted_ = false;
+  uint64_t rounds_ = 0;
   bool stopping_ = false;
   Clock::TimePoint stop_at_ = Clock::TimePoint::max();
   std::optional<std::string> failure_;

@@ -10,6 +10,10 @@
 namespace bloomery::serve {
 namespace {
 
+// Of what clients send, in the log.
+constexpr size_t kLoggedPathBytes = 200;
+constexpr size_t kLoggedMethodBytes = 20;
+
 struct Route {
   std::string_view method;
   std::string_view path;
@@ -185,19 +189,43 @@ std::optional<HttpResponse> Api::Admit(const HttpRequest& request) const {
 
 void Api::Handle(const std::shared_ptr<HttpExchange>& exchange) const {
   const HttpRequest& request = exchange->request();
-  exchange->SetHeaders(CorsHeaders(request));
+  std::vector<HttpHeader> headers = CorsHeaders(request);
   const std::string path = RoutePath(request).value_or("");
   const Route* route = FindRoute(request.method, path);
-  if (!route->quiet) LOG(INFO) << request.method << ' ' << Printable(path);
+  if (route->form == ErrorForm::kAnthropic) {  // the name its clients look for
+    headers.push_back({"request-id", request.id});
+  }
+  exchange->SetHeaders(std::move(headers));
+  if (!route->quiet) {
+    LOG(INFO) << "[req " << request.id << "] " << request.method << ' ' << Printable(path);
+  }
   try {
     const Seat* seat = seat_.load(std::memory_order_acquire);
     route->handle({settings_, *seat, exchange, *controls_, shut_down_, *metrics_});
   } catch (const std::exception& error) {
     const ApiError answer = ApiErrorFrom(error);
-    LOG(INFO) << request.method << ' ' << Printable(path) << ": " << answer.status << ' '
-              << Printable(answer.message, 400);
+    exchange->AddToLog({{"error", Printable(answer.message, kLoggedErrorBytes)}});
     exchange->Reply(ErrorResponse(answer, route->form));
   }
+}
+
+void Api::Done(const HttpRequest& request, const HttpOutcome& outcome) const {
+  const auto path = RoutePath(request);
+  const Route* route = path ? FindRoute(request.method, *path) : nullptr;
+  // Of what is asked all the time, of the page, and of preflights only failures of ours are news.
+  const bool quiet =
+      request.method == "OPTIONS" || (route == nullptr ? outcome.status < 400 : route->quiet);
+  if (quiet && outcome.status != 500) return;
+  std::vector<LogField> fields{{"method", Printable(request.method, kLoggedMethodBytes)},
+                               {"route", route == nullptr ? std::string_view() : route->path},
+                               {"path", Printable(request.path, kLoggedPathBytes)},
+                               {"status", outcome.status},
+                               {"complete", outcome.complete},
+                               {"ms", outcome.ms},
+                               {"first_byte_ms", outcome.first_byte_ms},
+                               {"bytes", outcome.bytes}};
+  fields.insert(fields.end(), outcome.facts.begin(), outcome.facts.end());
+  LogEvent("request", request.id, fields);
 }
 
 HttpResponse Api::Refuse(int status, const std::string& message, const HttpRequest& request) const {

@@ -26,6 +26,8 @@ class Api {
   void Handle(const std::shared_ptr<HttpExchange>& exchange) const;
   HttpResponse Refuse(int status, const std::string& message, const HttpRequest& request) const;
   bool Reserved(const HttpRequest& request) const;
+  // Writes the request's line of the log.
+  void Done(const HttpRequest& request, const HttpOutcome& outcome) const;
 
   // From now on requests reach the seat, which must outlive the last of them.
   void SetReady(const Seat& seat) { seat_.store(&seat, std::memory_order_release); }

@@ -41,7 +41,8 @@ ChatRun ReadChat(const RouteContext& context, rapidjson::Document& body,
   run.format = std::move(prompt.format);
   run.names = {RandomId(id_prefix), ModelId(context), static_cast<int64_t>(std::time(nullptr))};
   engine::GenerateRequest& request = run.generation.request;
-  request.id = run.names.id;
+  request.id = context.exchange->request().id;
+  context.exchange->AddToLog({{"answer", run.names.id}});
   TakePrompt(prompt, request);
   if (!request.grammar) {  // that of calls has the form in it
     LeaveRoomForThinking(Fields(body, "request body"), prompt.rendered, *context.seat.chat_template,
@@ -49,10 +50,10 @@ ChatRun ReadChat(const RouteContext& context, rapidjson::Document& body,
     request.grammar = CompileOutputForm(run.generation.form, context.seat);
   }
   if (request.reasoning.stop != nullptr) {
-    run.generation.answer.kept = context.controls.Add(request.id, request.reasoning.stop);
+    run.generation.answer.kept = context.controls.Add(run.names.id, request.reasoning.stop);
   }
   if (const std::string unknown = UnknownFields(body); !unknown.empty()) {
-    LOG(INFO) << "[req " << run.names.id << "] unknown fields ignored: " << unknown;
+    LOG(INFO) << "[req " << request.id << "] fields ignored: " << unknown;
   }
   return run;
 }

@@ -12,6 +12,8 @@
 
 namespace bloomery::serve {
 
+inline constexpr size_t kLoggedErrorBytes = 400;  // of an error's text in the log
+
 struct ApiError {
   int status = 500;
   std::string type;

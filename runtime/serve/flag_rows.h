@@ -32,6 +32,9 @@ std::vector<std::string> SplitList(std::string_view text);
 // "8GiB", "512MiB", "1000000": bytes. Error(kUsage) for anything else.
 uint64_t BytesOf(std::string_view text);
 
+// Error(kUsage) for what is no JSON object.
+void CheckObject(std::string_view text, std::string_view flag);
+
 inline constexpr std::string_view kHintOnly = "has no meaning for this engine";
 inline constexpr int64_t kIntMax = INT32_MAX;
 

@@ -2,6 +2,7 @@
 #include <charconv>
 
 #include "runtime/base/error.h"
+#include "runtime/base/json.h"
 #include "runtime/serve/flag_rows.h"
 
 namespace bloomery::serve {
@@ -33,6 +34,11 @@ uint64_t BytesOf(std::string_view text) {
     }
   }
   throw Error(ErrorKind::kUsage, "expected a number of bytes, or one with KiB, MiB or GiB");
+}
+
+void CheckObject(std::string_view text, std::string_view flag) {
+  const auto value = ParseJson(text, flag, {.kind = ErrorKind::kUsage});
+  if (!value.IsObject()) throw Error(ErrorKind::kUsage, "expected a JSON object");
 }
 
 }  // namespace rows

@@ -324,6 +324,13 @@ void Finish(ServeSettings& settings) {
   if (!settings.chat_template.empty() && !settings.chat_template_file.empty()) {
     Refuse("--chat-template", "cannot be given together with --chat-template-file");
   }
+  if (settings.ssl_key_file.empty() != settings.ssl_cert_file.empty()) {
+    Refuse(settings.ssl_key_file.empty() ? "--ssl-cert-file" : "--ssl-key-file",
+           "TLS needs both --ssl-key-file and --ssl-cert-file");
+  }
+  if (!settings.ui_config.empty() && !settings.ui_config_file.empty()) {
+    Refuse("--ui-config", "cannot be given together with --ui-config-file");
+  }
   int forms = 0;
   for (const std::string* form : {&settings.grammar, &settings.grammar_file, &settings.json_schema,
                                   &settings.json_schema_file}) {

@@ -1,6 +1,5 @@
 // Rows of the table of flags: templates and reasoning.
 #include "runtime/base/error.h"
-#include "runtime/base/json.h"
 #include "runtime/serve/flag_rows.h"
 
 namespace bloomery::serve::rows {
@@ -20,8 +19,7 @@ void RequireReasoning(const I& i) {
 }
 
 void SetKwargs(S& s, const I& i) {
-  const auto value = ParseJson(i.text, "--chat-template-kwargs", {.kind = ErrorKind::kUsage});
-  if (!value.IsObject()) throw Error(ErrorKind::kUsage, "expected a JSON object");
+  CheckObject(i.text, "--chat-template-kwargs");
   s.chat_template_kwargs = i.text;
 }
 

@@ -54,8 +54,9 @@ constexpr Flag kFlags[] = {
     {.group = "General", .names = "--log-timestamps", .negative = "--no-log-timestamps",
      .env = "LLAMA_ARG_LOG_TIMESTAMPS", .value = kSwitch, .support = kIgnored,
      .help = "Log lines always have a time stamp."},
-    {.group = "General", .names = "--log-jsonl", .env = "LLAMA_ARG_LOG_JSONL", .value = kSwitch, .support = kIgnored,
-     .help = "The log is text."},
+    {.group = "General", .names = "--log-jsonl", .env = "LLAMA_ARG_LOG_JSONL", .value = kSwitch,
+     .fallback = "off", .help = "The log is one JSON object a line (docs/serving.md, The log).",
+     .apply = BLOOMERY_SET(s.log_jsonl = i.on)},
 };
 // clang-format on
 

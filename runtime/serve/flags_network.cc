@@ -12,17 +12,21 @@ void SetApiKeys(S& s, const I& i) {
   if (s.api_keys.empty()) throw Error(ErrorKind::kUsage, "expected at least one key");
 }
 
+void SetPageSettings(S& s, const I& i) {
+  CheckObject(i.text, "--ui-config");
+  s.ui_config = i.text;
+}
+
 constexpr std::string_view kNoTools = "The server runs no tools of its own.";
 constexpr std::string_view kOneModel = "One server serves one model.";
-constexpr std::string_view kNoPageSettings = "The page keeps its settings in the browser.";
 
 // Packed by hand: one field a line, as clang-format would have it, is three times as long.
 // clang-format off
 constexpr Flag kFlags[] = {
     {.group = "Network", .names = "--host", .env = "LLAMA_ARG_HOST", .value = kText,
      .metavar = "HOST,...", .fallback = "127.0.0.1",
-     .help = "Addresses to listen on; a name ending in .sock is a UNIX socket, and one that a crash "
-             "left behind is replaced.",
+     .help = "Addresses to listen on; unix:PATH, and a name ending in .sock, is a UNIX socket, and "
+             "one that a crash left behind is replaced.",
      .apply = BLOOMERY_SET(s.hosts = SplitList(i.text))},
     {.group = "Network", .names = "--port", .env = "LLAMA_ARG_PORT", .value = kInteger,
      .metavar = "N", .fallback = "8080", .min = 0, .max = 65535,
@@ -89,19 +93,28 @@ constexpr Flag kFlags[] = {
      .help = "Serve the files of this folder at / in place of the web page.",
      .apply = BLOOMERY_SET(s.page_folder = i.text)},
     {.group = "Network", .names = "--ssl-key-file", .env = "LLAMA_ARG_SSL_KEY_FILE", .value = kText,
-     .metavar = "FILE", .support = kRefused, .help = "TLS is not built in; put a proxy in front."},
+     .metavar = "FILE", .fallback = "none",
+     .help = "Speak TLS: the private key, PEM without a passphrase. Needs --ssl-cert-file.",
+     .apply = BLOOMERY_SET(s.ssl_key_file = i.text)},
     {.group = "Network", .names = "--ssl-cert-file", .env = "LLAMA_ARG_SSL_CERT_FILE",
-     .value = kText, .metavar = "FILE", .support = kRefused,
-     .help = "TLS is not built in; put a proxy in front."},
+     .value = kText, .metavar = "FILE", .fallback = "none",
+     .help = "The certificate, PEM, with those that lead to its root behind it.",
+     .apply = BLOOMERY_SET(s.ssl_cert_file = i.text)},
+    {.group = "Network", .names = "--drain-seconds", .env = "BLOOMERY_DRAIN_SECONDS",
+     .value = kInteger, .metavar = "N", .fallback = "5", .min = 0, .max = 3600,
+     .help = "How long answers in progress may go on after SIGTERM, SIGINT or POST /shutdown.",
+     .apply = BLOOMERY_SET(s.drain_s = static_cast<int>(i.integer))},
     {.group = "Network", .names = "--ui --webui", .negative = "--no-ui --no-webui",
      .env = "LLAMA_ARG_UI", .value = kSwitch, .fallback = "on",
      .help = "Serve the web page at /.", .apply = BLOOMERY_SET(s.page = i.on)},
     {.group = "Network", .names = "--ui-config --webui-config", .env = "LLAMA_ARG_UI_CONFIG",
-     .value = kText, .metavar = "JSON", .support = kIgnored,
-     .help = kNoPageSettings},
+     .value = kText, .metavar = "JSON", .fallback = "{}",
+     .help = "The page's settings where the browser has none of its own, an object "
+             "(docs/serving.md, The page).",
+     .apply = BLOOMERY_SET(SetPageSettings(s, i))},
     {.group = "Network", .names = "--ui-config-file --webui-config-file",
-     .env = "LLAMA_ARG_UI_CONFIG_FILE", .value = kText, .metavar = "FILE", .support = kIgnored,
-     .help = kNoPageSettings},
+     .env = "LLAMA_ARG_UI_CONFIG_FILE", .value = kText, .metavar = "FILE", .fallback = "none",
+     .help = "A file with that object.", .apply = BLOOMERY_SET(s.ui_config_file = i.text)},
     {.group = "Network", .names = "--ui-mcp-proxy --webui-mcp-proxy",
      .negative = "--no-ui-mcp-proxy --no-webui-mcp-proxy", .env = "LLAMA_ARG_UI_MCP_PROXY",
      .value = kSwitch, .support = kRefused, .help = kNoTools, .apply = BLOOMERY_ACCEPT_IF(!i.on)},

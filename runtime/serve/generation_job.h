@@ -3,9 +3,11 @@
 // strand only.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/engine/engine.h"
@@ -35,13 +37,19 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   void Fail(const ApiError& error, StreamEvents& out);
   void CancelAll();
   void Complete(StreamEvents& out);
+  void Measure(const engine::Event& event, size_t first);
+  void TellLog(std::string_view end, const std::string& error = {});
 
   std::shared_ptr<HttpExchange> exchange_;
   AnswerOptions answer_;
   std::vector<std::shared_ptr<engine::Generation>> generations_;
   std::unique_ptr<Dialect> dialect_;
-  std::string id_;
-  size_t choices_ = 1;  // of one prompt
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  double queue_ms_ = 0;  // till a slot took the first request
+  int32_t slot_ = -1;
+  std::string_view stop_;                 // of the last choice that finished
+  std::vector<engine::Timings> timings_;  // of each choice, so far
+  size_t choices_ = 1;                    // of one prompt
   size_t unfinished_ = 0;
   bool streaming_ = false;  // the head is out
   bool done_ = false;

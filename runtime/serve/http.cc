@@ -1,6 +1,7 @@
 #include "runtime/serve/http.h"
 
 #include <algorithm>
+#include <random>
 
 namespace bloomery::serve {
 namespace {
@@ -46,6 +47,23 @@ std::string_view WithoutHost(std::string_view target) {
 }
 
 }  // namespace
+
+std::string RequestIdOf(std::string_view given) {
+  static constexpr std::string_view kAllowed =
+      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_.:";
+  if (!given.empty() && given.size() <= kRequestIdBytesMax &&
+      given.find_first_not_of(kAllowed) == std::string_view::npos) {
+    return std::string(given);
+  }
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::random_device random;
+  std::string id;
+  for (int word = 0; word < 4; ++word) {
+    uint32_t bits = random();
+    for (int digit = 0; digit < 8; ++digit, bits >>= 4) id.push_back(kDigits[bits & 15]);
+  }
+  return id;
+}
 
 bool EqualNoCase(std::string_view a, std::string_view b) {
   return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),

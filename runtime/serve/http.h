@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +13,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "runtime/base/log_event.h"
 
 namespace bloomery::serve {
 
@@ -21,8 +24,9 @@ struct HttpHeader {
 };
 
 struct HttpRequest {
-  std::string method;                                      // upper case, as sent
-  std::string path;                                        // percent-decoded, without the query
+  std::string id;      // in every line of the log about it, and in its answer as X-Request-Id
+  std::string method;  // upper case, as sent
+  std::string path;    // percent-decoded, without the query
   std::vector<std::pair<std::string, std::string>> query;  // decoded, in order
   std::vector<HttpHeader> headers;
   std::string body;
@@ -44,6 +48,16 @@ struct HttpResponse {
   std::string body;
 };
 
+// What became of a request, when the last byte of its answer is written or its client has gone.
+struct HttpOutcome {
+  int status = 0;               // 0: the client had gone before an answer began
+  bool complete = false;        // the whole answer was written
+  uint64_t bytes = 0;           // written, heads and framing included
+  double ms = 0;                // since the head was read
+  double first_byte_ms = 0;     // till the answer began
+  std::vector<LogField> facts;  // what AddToLog was given
+};
+
 // One request and its answer. Every function may be called from any thread and never blocks; after
 // the client has gone they do nothing. An exchange that is dropped without an answer becomes a 500.
 class HttpExchange {
@@ -54,6 +68,9 @@ class HttpExchange {
 
   // Headers for whatever answer follows. Before any of the calls below, by one thread.
   virtual void SetHeaders(std::vector<HttpHeader> headers) = 0;
+
+  // Facts for the line of the log about this request. Before the answer's end.
+  virtual void AddToLog(std::vector<LogField> facts) = 0;
 
   // The whole answer. One whose body is larger than answer_bytes_max() becomes a 400 that says so.
   virtual size_t answer_bytes_max() const = 0;
@@ -73,6 +90,12 @@ class HttpExchange {
   // one or beside the handler: the place to turn events of other threads into an answer.
   virtual void Post(std::function<void()> call) = 0;
 };
+
+inline constexpr size_t kRequestIdBytesMax = 128;  // tracers write 55
+
+// The id of a request whose client calls it `given` (its X-Request-Id): that, where it is at most
+// kRequestIdBytesMax letters, digits and "-_.:", else a new one of 32 hexadecimal digits.
+std::string RequestIdOf(std::string_view given);
 
 // Equal but for the case of ASCII letters.
 bool EqualNoCase(std::string_view a, std::string_view b);

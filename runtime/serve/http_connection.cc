@@ -1,8 +1,12 @@
 #include "runtime/serve/http_connection.h"
 
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/ssl/error.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/read.hpp>
@@ -25,6 +29,10 @@ constexpr char kBusy[] = "too many requests are being answered; try again shortl
 constexpr std::string_view kPing = ":\n\n";  // a comment of an event stream
 // Errors and monitoring are always answered, however much waits for other readers.
 constexpr size_t kSmallAnswerBytes = size_t{64} << 10;
+
+double MillisecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
 
 std::string ChunkOf(std::string_view bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -88,6 +96,11 @@ class Exchange final : public HttpExchange {
   Exchange& operator=(const Exchange&) = delete;
 
   const HttpRequest& request() const override { return request_; }
+  void AddToLog(std::vector<LogField> facts) override {
+    Send([serial = serial_, f = std::move(facts)](Connection& c) mutable {
+      c.AddToLog(serial, std::move(f));
+    });
+  }
   void SetHeaders(std::vector<HttpHeader> headers) override { headers_ = std::move(headers); }
   size_t answer_bytes_max() const override { return connection_->answer_bytes_max(); }
   void Reply(HttpResponse response) override {
@@ -137,17 +150,36 @@ class Exchange final : public HttpExchange {
 
 }  // namespace
 
-Connection::Connection(std::shared_ptr<Shared> shared, Socket socket)
+Connection::Connection(std::shared_ptr<Shared> shared, Socket socket,
+                       std::shared_ptr<TlsContext> tls)
     : shared_(std::move(shared)),
-      socket_(std::move(socket)),
-      deadline_timer_(socket_.get_executor()),
-      ping_timer_(socket_.get_executor()),
+      transport_(std::move(socket), std::move(tls)),
+      deadline_timer_(transport_.get_executor()),
+      ping_timer_(transport_.get_executor()),
       // A head must fit, and so must each chunk's head and a trailer: neither counts as body.
       buffer_(shared_->options.head_bytes_max + limits::kWatchReadBytes) {}
 
 void Connection::Start() {
-  peer_is_here_ = PeerIsHere(socket_);
-  asio::post(executor(), [self = shared_from_this()] { self->ReadNext(); });
+  peer_is_here_ = PeerIsHere(transport_.socket());
+  asio::post(executor(), [self = shared_from_this()] {
+    if (!self->transport_.tls()) return self->ReadNext();
+    self->SetDeadline(Phase::kHandshake, self->shared_->options.head_time_max);
+    self->transport_.AsyncHandshake([self](const ErrorCode& error) { self->OnHandshake(error); });
+  });
+}
+
+void Connection::OnHandshake(const ErrorCode& error) {
+  if (closed_) return;
+  if (!error && !timed_out_) return ReadNext();
+  if (!error || error.category() != asio::error::get_ssl_category() ||
+      ERR_GET_REASON(static_cast<uint32_t>(error.value())) != SSL_R_HTTP_REQUEST) {
+    return Gone();
+  }
+  // Without TLS the client can read why; what it has sent went into the handshake.
+  transport_.DropTls();
+  ++serial_;
+  request_ = {};
+  RefuseRequest(400, "this port speaks TLS: use https://");
 }
 
 void Connection::BeginStop() {
@@ -170,10 +202,25 @@ void Connection::ReadNext() {
   if (buffer_.size() > 0) return ReadHead();
   const HttpOptions& options = shared_->options;
   SetDeadline(Phase::kIdle, serial_ == 0 ? options.head_time_max : options.idle_time_max);
-  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const ErrorCode& error) {
-    if (error || self->timed_out_) return self->Gone();
-    self->ReadHead();
-  });
+  // Without TLS it holds no buffer meanwhile. Under TLS bytes may be there when the socket has
+  // none.
+  if (!transport_.tls()) {
+    transport_.socket().async_wait(
+        Socket::wait_read,
+        [self = shared_from_this()](const ErrorCode& error) { self->OnFirstBytes(error, 0); });
+    return;
+  }
+  transport_.async_read_some(buffer_.prepare(limits::kWatchReadBytes),
+                             [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
+                               self->OnFirstBytes(error, bytes);
+                             });
+}
+
+void Connection::OnFirstBytes(const ErrorCode& error, size_t bytes) {
+  if (closed_) return;
+  buffer_.commit(bytes);
+  if (error || timed_out_) return Gone();
+  ReadHead();
 }
 
 void Connection::ReadHead() {
@@ -181,12 +228,15 @@ void Connection::ReadHead() {
   state_ = State::kReading;
   ++serial_;
   request_ = {};
+  outcome_ = {};
+  started_ = Clock::now();
+  reported_ = true;    // as long as nothing has come of it
   head_only_ = false;  // of the request before: a refusal of this one has a body
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(shared_->options.head_bytes_max));
   parser_->body_limit(shared_->options.body_bytes_max);
   SetDeadline(Phase::kHead, shared_->options.head_time_max);
-  http::async_read_header(socket_, buffer_, *parser_,
+  http::async_read_header(transport_, buffer_, *parser_,
                           [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
                             self->OnHead(error, bytes);
                           });
@@ -205,6 +255,8 @@ void Connection::OnHead(const ErrorCode& error, size_t bytes) {
     return RefuseRequest(400, "malformed HTTP request: " + error.message());
   }
   if (error) return Gone();
+  started_ = Clock::now();
+  reported_ = false;
   const auto& head = parser_->get();
   http10_ = head.version() < 11;
   // A proxy of HTTP/1.0 knows no chunks: to it another request may begin inside this body.
@@ -249,6 +301,7 @@ HttpRequest Connection::TakeHead() {
     request.headers.push_back({std::string(field.name_string().data(), field.name_string().size()),
                                std::string(field.value().data(), field.value().size())});
   }
+  request.id = RequestIdOf(request.Header("X-Request-Id"));
   return request;
 }
 
@@ -276,7 +329,7 @@ void Connection::ReadBody() {
 void Connection::ReadMoreBody() {
   if (!CountBody()) return RefuseRequest(503, "too many request bodies in memory; try again");
   if (parser_->is_done()) return OnBody({});
-  http::async_read_some(socket_, buffer_, *parser_,
+  http::async_read_some(transport_, buffer_, *parser_,
                         [self = shared_from_this()](const ErrorCode& error, size_t) {
                           if (self->closed_ || self->timed_out_ || error)
                             return self->OnBody(error);
@@ -381,10 +434,10 @@ std::shared_ptr<Connection> Connection::StalledReader() {
 void Connection::Watch() {
   if (watching_ || closed_ || buffer_.size() >= shared_->options.head_bytes_max) return;
   watching_ = true;
-  socket_.async_read_some(buffer_.prepare(limits::kWatchReadBytes),
-                          [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
-                            self->OnWatch(error, bytes);
-                          });
+  transport_.async_read_some(buffer_.prepare(limits::kWatchReadBytes),
+                             [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
+                               self->OnWatch(error, bytes);
+                             });
 }
 
 void Connection::OnWatch(const ErrorCode& error, size_t bytes) {
@@ -399,7 +452,10 @@ void Connection::OnWatch(const ErrorCode& error, size_t bytes) {
     if (!writing_) AnswerWritten();
     return;
   }
-  if (error == asio::error::eof) return OnHalfClose();
+  // Many clients end TLS by closing the connection under it.
+  if (error == asio::error::eof || error == asio::ssl::error::stream_truncated) {
+    return OnHalfClose();
+  }
   if (error) return Gone();
   Watch();
 }
@@ -411,9 +467,10 @@ void Connection::OnWatch(const ErrorCode& error, size_t bytes) {
 void Connection::OnHalfClose() {
   if (http10_) return Gone();
   if (buffer_.size() == 0) keep_alive_ = false;
-  socket_.async_wait(Socket::wait_error, [self = shared_from_this()](const ErrorCode& error) {
-    if (!error) self->Gone();
-  });
+  transport_.socket().async_wait(Socket::wait_error,
+                                 [self = shared_from_this()](const ErrorCode& error) {
+                                   if (!error) self->Gone();
+                                 });
   if (state_ == State::kStreaming) return Write(serial_, std::string(kPing));
   Queue(std::string(kContinue));
 }
@@ -422,8 +479,8 @@ void Connection::Gone() {
   if (closed_) return;
   closed_ = true;
   ErrorCode ignored;
-  socket_.shutdown(Socket::shutdown_both, ignored);
-  socket_.close(ignored);
+  transport_.socket().shutdown(Socket::shutdown_both, ignored);
+  transport_.socket().close(ignored);
   deadline_timer_.cancel();
   ping_timer_.cancel();
   ReleaseBody();
@@ -431,6 +488,10 @@ void Connection::Gone() {
   const auto callback = std::exchange(on_gone_, nullptr);
   const bool answering = state_ == State::kAnswering || state_ == State::kStreaming;
   if (callback && answering) callback();
+  // Behind what the callback has to say for the log.
+  if (!reported_) {
+    asio::post(executor(), [self = shared_from_this()] { self->Report(false); });
+  }
   {
     std::lock_guard lock(shared_->mutex);
     if (has_place_) --shared_->places_taken;
@@ -442,8 +503,12 @@ void Connection::Gone() {
 }
 
 std::string Connection::HeadOf(const HttpResponse& response, bool chunked) {
+  if (request_.id.empty()) request_.id = RequestIdOf({});  // its head could not be read
+  outcome_.status = response.status;
+  outcome_.first_byte_ms = MillisecondsSince(started_);
   std::string head = "HTTP/1.1 " + std::to_string(response.status) + " ";
   head.append(ReasonPhrase(response.status)).append("\r\nServer: bloomery\r\n");
+  head.append("X-Request-Id: ").append(request_.id).append("\r\n");
   if (!response.content_type.empty()) head += "Content-Type: " + response.content_type + "\r\n";
   for (const HttpHeader& header : response.headers) {
     head += header.name + ": " + header.value + "\r\n";
@@ -458,6 +523,8 @@ std::string Connection::HeadOf(const HttpResponse& response, bool chunked) {
 }
 
 void Connection::RefuseRequest(int status, const std::string& message) {
+  reported_ = false;
+  outcome_.facts.emplace_back("error", message);
   keep_alive_ = false;
   state_ = State::kAnswering;
   Reply(serial_, shared_->callbacks.refuse(status, message, request_));
@@ -517,12 +584,18 @@ void Connection::OnGone(uint64_t serial, std::function<void()> callback) {
   on_gone_ = std::move(callback);
 }
 
+void Connection::AddToLog(uint64_t serial, std::vector<LogField> facts) {
+  if (serial != serial_ || reported_) return;
+  std::move(facts.begin(), facts.end(), std::back_inserter(outcome_.facts));
+}
+
 void Connection::Dropped(uint64_t serial) {
   if (!Current(serial)) return;
   if (state_ == State::kAnswering) {
     return Reply(serial, shared_->callbacks.refuse(500, "internal error", request_));
   }
   // A stream cut short must not look complete: no last chunk, just the end of the connection.
+  Report(false);
   keep_alive_ = false;
   Finish();
 }
@@ -556,7 +629,7 @@ void Connection::WriteNext() {
   write_began_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   SetDeadline(Phase::kWrite, shared_->options.write_time_max);
   asio::async_write(
-      socket_, asio::buffer(unsent_.front()),
+      transport_, asio::buffer(unsent_.front()),
       [self = shared_from_this()](const ErrorCode& error, size_t) { self->OnWritten(error); });
 }
 
@@ -566,6 +639,7 @@ void Connection::OnWritten(const ErrorCode& error) {
   if (closed_) return;
   if (error || timed_out_) return Gone();
   unsent_bytes_ -= unsent_.front().size();
+  outcome_.bytes += unsent_.front().size();
   shared_->unsent_bytes.fetch_sub(unsent_.front().size());
   unsent_.pop_front();
   if (!unsent_.empty()) return WriteNext();
@@ -588,13 +662,22 @@ void Connection::ArmPing() {
 void Connection::AnswerWritten() {
   if (closed_ || !unsent_.empty()) return;
   ReleasePlace();
+  Report(true);
   if (watching_) {
     ErrorCode ignored;
-    socket_.cancel(ignored);
+    transport_.socket().cancel(ignored);
     return;
   }
   if (keep_alive_) return ReadNext();
   Linger();
+}
+
+// The line of the log about the request is due, once.
+void Connection::Report(bool complete) {
+  if (std::exchange(reported_, true) || !shared_->callbacks.done) return;
+  outcome_.complete = complete;
+  outcome_.ms = MillisecondsSince(started_);
+  shared_->callbacks.done(request_, outcome_);
 }
 
 // Closing with unread input would reset the connection and could destroy the answer on its way:
@@ -602,18 +685,27 @@ void Connection::AnswerWritten() {
 void Connection::Linger() {
   if (phase_ == Phase::kLinger) return;
   SetDeadline(Phase::kLinger, std::chrono::milliseconds(limits::kLingerMillisecondsMax));
+  if (!transport_.tls()) return EndSending();
+  transport_.AsyncShutdown([self = shared_from_this()](const ErrorCode&) {
+    if (self->closed_) return;
+    self->transport_.DropTls();
+    self->EndSending();
+  });
+}
+
+void Connection::EndSending() {
   ErrorCode ignored;
-  socket_.shutdown(Socket::shutdown_send, ignored);
+  transport_.socket().shutdown(Socket::shutdown_send, ignored);
   discard_.resize(size_t{64} << 10);
   ReadAndDrop();
 }
 
 void Connection::ReadAndDrop() {
-  socket_.async_read_some(asio::buffer(discard_),
-                          [self = shared_from_this()](const ErrorCode& error, size_t) {
-                            if (error || self->closed_) return self->Gone();
-                            self->ReadAndDrop();
-                          });
+  transport_.async_read_some(asio::buffer(discard_),
+                             [self = shared_from_this()](const ErrorCode& error, size_t) {
+                               if (error || self->closed_) return self->Gone();
+                               self->ReadAndDrop();
+                             });
 }
 
 void Connection::SetDeadline(Phase phase, std::chrono::milliseconds time) {
@@ -637,7 +729,7 @@ void Connection::OnDeadline() {
   timed_out_ = true;
   if (phase_ == Phase::kLinger || phase_ == Phase::kWrite) return Gone();
   ErrorCode ignored;
-  socket_.cancel(ignored);
+  transport_.socket().cancel(ignored);
 }
 
 }  // namespace bloomery::serve::internal

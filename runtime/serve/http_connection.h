@@ -5,11 +5,8 @@
 #pragma once
 
 #include <atomic>
-#include <boost/asio/basic_stream_socket.hpp>
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <chrono>
@@ -26,12 +23,9 @@
 
 #include "runtime/serve/http_body.h"
 #include "runtime/serve/http_server.h"
+#include "runtime/serve/http_transport.h"
 
 namespace bloomery::serve::internal {
-
-using Strand = boost::asio::strand<boost::asio::io_context::executor_type>;
-using Socket = boost::asio::basic_stream_socket<boost::asio::generic::stream_protocol, Strand>;
-using ErrorCode = boost::system::error_code;
 
 class Connection;
 
@@ -41,6 +35,7 @@ struct Shared {
   HttpOptions options;
   HttpCallbacks callbacks;
   boost::asio::io_context io;
+  std::shared_ptr<TlsContext> tls;  // null: TCP listeners are plain
   std::mutex mutex;
   std::condition_variable changed;
   std::set<std::shared_ptr<Connection>> open;  // guarded by mutex
@@ -60,14 +55,15 @@ struct Shared {
 // One connection. All members are touched on its strand only, but for those that say otherwise.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(std::shared_ptr<Shared> shared, Socket socket);
+  // `tls`: how the peer is to be spoken to; null: plainly.
+  Connection(std::shared_ptr<Shared> shared, Socket socket, std::shared_ptr<TlsContext> tls);
 
   // Of Shared, under its mutex: joins the waiting ones as the newest, or leaves them.
   void JoinWaiting();
   void LeaveWaiting();
 
   size_t answer_bytes_max() const { return shared_->options.answer_bytes_max; }
-  Strand executor() { return socket_.get_executor(); }
+  Strand executor() { return transport_.get_executor(); }
   bool Finished() const { return shared_->finished.load(); }
 
   void Start();
@@ -80,12 +76,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Write(uint64_t serial, std::string bytes);
   void End(uint64_t serial);
   void OnGone(uint64_t serial, std::function<void()> callback);
+  void AddToLog(uint64_t serial, std::vector<LogField> facts);
   void Dropped(uint64_t serial);
 
  private:
-  enum class Phase { kNone, kIdle, kHead, kBody, kWrite, kLinger };
+  enum class Phase { kNone, kHandshake, kIdle, kHead, kBody, kWrite, kLinger };
 
+  void OnHandshake(const ErrorCode& error);
   void ReadNext();
+  void OnFirstBytes(const ErrorCode& error, size_t bytes);
   void ReadHead();
   void OnHead(const ErrorCode& error, size_t bytes);
   void ReadBody();
@@ -118,7 +117,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void WriteNext();
   void OnWritten(const ErrorCode& error);
   void AnswerWritten();
+  void Report(bool complete);
   void Linger();
+  void EndSending();
   void ReadAndDrop();
   void ArmPing();
 
@@ -129,7 +130,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   enum class State { kReading, kAnswering, kStreaming, kDone };
 
   std::shared_ptr<Shared> shared_;
-  Socket socket_;
+  Transport transport_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer ping_timer_;
 
@@ -152,6 +153,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool timed_out_ = false;
   size_t body_bytes_ = 0;  // counted among those of all connections
   std::function<void()> on_gone_;
+  std::chrono::steady_clock::time_point started_;  // when the head was read
+  HttpOutcome outcome_;
+  bool reported_ = true;  // of the present request
 
   std::deque<std::string> unsent_;
   size_t unsent_bytes_ = 0;

@@ -11,6 +11,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
+#include <cerrno>
 #include <cstring>
 #include <thread>
 
@@ -31,6 +32,104 @@ using internal::Strand;
 using Protocol = asio::generic::stream_protocol;
 using Acceptor = asio::basic_socket_acceptor<Protocol, Strand>;
 
+constexpr std::string_view kUnixMark = "unix:";
+
+bool IsUnixPath(const std::string& host) {
+  return host.starts_with(kUnixMark) || host.ends_with(".sock");
+}
+
+std::string UnixPath(const std::string& host) {
+  return host.starts_with(kUnixMark) ? host.substr(kUnixMark.size()) : host;
+}
+
+void CheckHosts(const HttpOptions& options) {
+  const auto tcp = std::count_if(options.hosts.begin(), options.hosts.end(),
+                                 [](const std::string& h) { return !IsUnixPath(h); });
+  if (options.hosts.empty()) throw Error(ErrorKind::kUsage, "--host: no host given");
+  if (options.port == 0 && tcp > 1) {
+    throw Error(ErrorKind::kUsage, "--port 0 cannot be used with several --host addresses");
+  }
+}
+
+std::shared_ptr<TlsContext> TlsOf(const HttpOptions& options) {
+  if (options.tls_certificates.empty() && options.tls_key.empty()) return nullptr;
+  return MakeTlsContext(options.tls_certificates, options.tls_key);
+}
+
+asio::ip::tcp::endpoint Resolve(asio::io_context& io, const std::string& host, int port) {
+  ErrorCode error;
+  asio::ip::tcp::resolver resolver(io);
+  const auto found =
+      resolver.resolve(host, std::to_string(port), asio::ip::tcp::resolver::passive, error);
+  if (error || found.empty()) {
+    throw BindError("--host " + host + ": cannot be resolved: " + error.message());
+  }
+  return found.begin()->endpoint();
+}
+
+asio::local::stream_protocol::endpoint UnixEndpoint(const std::string& path) {
+  try {
+    return asio::local::stream_protocol::endpoint(path);
+  } catch (const boost::system::system_error&) {
+    throw BindError("--host " + path + ": the socket's path is too long");
+  }
+}
+
+[[noreturn]] void RefuseToListen(const std::string& what, const ErrorCode& error) {
+  const bool taken = error == asio::error::address_in_use;
+  throw BindError("cannot listen on " + what + ": " + error.message() +
+                  (taken ? "; another program listens there: stop it, or give another --port or "
+                           "--host"
+                         : ""));
+}
+
+enum class UnixState { kFree, kStale, kTaken };
+
+// A crash leaves its socket behind: nobody listens on it, and its name cannot be bound again. What
+// is no socket is never taken for one.
+UnixState StateOf(asio::io_context& io, const std::string& path) {
+  struct stat found{};
+  if (::lstat(path.c_str(), &found) != 0) return UnixState::kFree;
+  if (!S_ISSOCK(found.st_mode)) return UnixState::kTaken;
+  asio::local::stream_protocol::socket probe(io);
+  ErrorCode error;
+  probe.connect(UnixEndpoint(path), error);
+  return error == asio::error::connection_refused ? UnixState::kStale : UnixState::kTaken;
+}
+
+// Binds, without listening.
+std::unique_ptr<Acceptor> Bind(asio::io_context& io, const HttpOptions& options,
+                               const Protocol::endpoint& endpoint, const std::string& what) {
+  auto acceptor = std::make_unique<Acceptor>(asio::make_strand(io));
+  ErrorCode error;
+  acceptor->open(Protocol(endpoint.protocol().family(), 0), error);
+  if (!error) acceptor->set_option(asio::socket_base::reuse_address(true), error);
+  if (!error && options.reuse_port) {
+    using ReusePort = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
+    acceptor->set_option(ReusePort(true), error);
+  }
+  if (!error) acceptor->bind(endpoint, error);
+  if (error) RefuseToListen(what, error);
+  return acceptor;
+}
+
+std::string NameOf(const std::string& host, const asio::ip::tcp::endpoint& endpoint) {
+  return host + " port " + std::to_string(endpoint.port());
+}
+
+// Whether a socket could be made in the folder of `path`.
+void CheckUnix(asio::io_context& io, const std::string& path) {
+  UnixEndpoint(path);
+  if (StateOf(io, path) == UnixState::kTaken) {
+    RefuseToListen(path, make_error_code(asio::error::address_in_use));
+  }
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+    RefuseToListen(path, ErrorCode(errno, boost::system::system_category()));
+  }
+}
+
 }  // namespace
 
 class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
@@ -41,15 +140,11 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     shared_->callbacks = std::move(callbacks);
     const HttpOptions& o = shared_->options;
     waiting_max_ = WaitingMax();
-    const auto tcp = static_cast<size_t>(std::count_if(
-        o.hosts.begin(), o.hosts.end(), [](const std::string& h) { return !IsUnixPath(h); }));
-    if (o.hosts.empty()) throw Error(ErrorKind::kUsage, "--host: no host given");
-    if (o.port == 0 && tcp > 1) {
-      throw Error(ErrorKind::kUsage, "--port 0 cannot be used with several --host addresses");
-    }
+    CheckHosts(o);
+    shared_->tls = TlsOf(o);
     for (const std::string& host : o.hosts) {
       if (IsUnixPath(host)) {
-        ListenUnix(host);
+        ListenUnix(UnixPath(host));
       } else {
         ListenTcp(host);
       }
@@ -57,9 +152,9 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   }
 
   void Start() {
-    for (auto& acceptor : acceptors_) {
-      asio::post(acceptor->get_executor(),
-                 [self = shared_from_this(), &acceptor] { self->Accept(*acceptor); });
+    for (Listener& listener : listeners_) {
+      asio::post(listener.acceptor->get_executor(),
+                 [self = shared_from_this(), &listener] { self->Accept(listener); });
     }
     for (int i = 0; i < std::max(1, shared_->options.threads); ++i) {
       threads_.emplace_back([shared = shared_] { shared->io.run(); });
@@ -74,10 +169,10 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
       shared_->stopping = true;
       open.assign(shared_->open.begin(), shared_->open.end());
     }
-    for (auto& acceptor : acceptors_) {
-      asio::post(acceptor->get_executor(), [self = shared_from_this(), &acceptor] {
+    for (Listener& listener : listeners_) {
+      asio::post(listener.acceptor->get_executor(), [self = shared_from_this(), &listener] {
         ErrorCode ignored;
-        acceptor->close(ignored);
+        listener.acceptor->close(ignored);
       });
     }
     for (auto& connection : open) connection->BeginStop();
@@ -109,100 +204,69 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   }
 
  private:
-  static bool IsUnixPath(const std::string& host) { return host.ends_with(".sock"); }
+  struct Listener {
+    std::unique_ptr<Acceptor> acceptor;
+    std::shared_ptr<TlsContext> tls;  // null: plain
+  };
 
   void ListenTcp(const std::string& host) {
-    ErrorCode error;
-    asio::ip::tcp::resolver resolver(shared_->io);
-    const auto found = resolver.resolve(host, std::to_string(shared_->options.port),
-                                        asio::ip::tcp::resolver::passive, error);
-    if (error || found.empty()) {
-      throw BindError("--host " + host + ": cannot be resolved: " + error.message());
-    }
-    const asio::ip::tcp::endpoint endpoint = found.begin()->endpoint();
-    auto acceptor = Bind(endpoint, host + " port " + std::to_string(endpoint.port()));
-    const auto bound = acceptor->local_endpoint();
+    const auto endpoint = Resolve(shared_->io, host, shared_->options.port);
+    Listen(endpoint, NameOf(host, endpoint), shared_->tls);
+    const auto bound = listeners_.back().acceptor->local_endpoint();
     asio::ip::tcp::endpoint local;
     std::memcpy(local.data(), bound.data(), bound.size());
     const std::string address = local.address().to_string();
     const std::string shown = local.address().is_v6() ? "[" + address + "]" : address;
     if (port_ == 0) port_ = local.port();
-    urls_.push_back("http://" + shown + ":" + std::to_string(local.port()));
-    acceptors_.push_back(std::move(acceptor));
+    urls_.push_back((shared_->tls ? "https://" : "http://") + shown + ":" +
+                    std::to_string(local.port()));
   }
 
   void ListenUnix(const std::string& path) {
-    asio::local::stream_protocol::endpoint endpoint;
-    try {
-      endpoint.path(path);
-    } catch (const boost::system::system_error&) {
-      throw BindError("--host " + path + ": the socket's path is too long");
+    if (StateOf(shared_->io, path) == UnixState::kStale && ::unlink(path.c_str()) == 0) {
+      LOG(WARNING) << path << ": removed a socket that nobody listens on";
     }
-    RemoveIfStale(path);
-    acceptors_.push_back(Bind(endpoint, path));
+    Listen(UnixEndpoint(path), path, nullptr);
     unix_paths_.push_back(path);
     urls_.push_back("unix:" + path);
   }
 
-  // A crash leaves its socket behind, and the name could not be bound again. Nothing but a socket
-  // that refuses connections is removed: nobody listens on that one.
-  void RemoveIfStale(const std::string& path) {
-    struct stat found{};
-    if (::lstat(path.c_str(), &found) != 0 || !S_ISSOCK(found.st_mode)) return;
-    asio::local::stream_protocol::socket probe(shared_->io);
+  void Listen(const Protocol::endpoint& endpoint, const std::string& what,
+              std::shared_ptr<TlsContext> tls) {
+    auto acceptor = Bind(shared_->io, shared_->options, endpoint, what);
     ErrorCode error;
-    probe.connect(asio::local::stream_protocol::endpoint(path), error);
-    if (error != asio::error::connection_refused || ::unlink(path.c_str()) != 0) return;
-    LOG(WARNING) << path << ": removed a socket that nobody listens on";
+    acceptor->listen(asio::socket_base::max_listen_connections, error);
+    if (error) RefuseToListen(what, error);
+    listeners_.push_back({std::move(acceptor), std::move(tls)});
   }
 
-  std::unique_ptr<Acceptor> Bind(const Protocol::endpoint& endpoint, const std::string& what) {
-    auto acceptor = std::make_unique<Acceptor>(asio::make_strand(shared_->io));
-    ErrorCode error;
-    acceptor->open(Protocol(endpoint.protocol().family(), 0), error);
-    if (!error) acceptor->set_option(asio::socket_base::reuse_address(true), error);
-    if (!error && shared_->options.reuse_port) {
-      using ReusePort = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
-      acceptor->set_option(ReusePort(true), error);
-    }
-    if (!error) acceptor->bind(endpoint, error);
-    if (!error) acceptor->listen(asio::socket_base::max_listen_connections, error);
-    if (error) {
-      throw BindError(
-          "cannot listen on " + what + ": " + error.message() +
-          (error == asio::error::address_in_use
-               ? "; another program listens there: stop it, or give another --port or --host"
-               : ""));
-    }
-    return acceptor;
-  }
-
-  void Accept(Acceptor& acceptor) {
-    acceptor.async_accept(
+  void Accept(Listener& listener) {
+    listener.acceptor->async_accept(
         asio::make_strand(shared_->io),
-        [self = shared_from_this(), &acceptor](const ErrorCode& error, Socket socket) {
-          self->OnAccept(acceptor, error, std::move(socket));
+        [self = shared_from_this(), &listener](const ErrorCode& error, Socket socket) {
+          self->OnAccept(listener, error, std::move(socket));
         });
   }
 
-  void OnAccept(Acceptor& acceptor, const ErrorCode& error, Socket socket) {
+  void OnAccept(Listener& listener, const ErrorCode& error, Socket socket) {
+    Acceptor& acceptor = *listener.acceptor;
     if (!acceptor.is_open() || shared_->Stopping()) return;
     if (error) {
       auto pause = std::make_shared<asio::steady_timer>(
           acceptor.get_executor(), std::chrono::milliseconds(limits::kAcceptRetryMilliseconds));
-      pause->async_wait([self = shared_from_this(), &acceptor, pause](const ErrorCode&) {
-        if (acceptor.is_open()) self->Accept(acceptor);
+      pause->async_wait([self = shared_from_this(), &listener, pause](const ErrorCode&) {
+        if (listener.acceptor->is_open()) self->Accept(listener);
       });
       return;
     }
-    Take(std::move(socket));
-    Accept(acceptor);
+    Take(std::move(socket), listener.tls);
+    Accept(listener);
   }
 
-  void Take(Socket socket) {
+  void Take(Socket socket, const std::shared_ptr<TlsContext>& tls) {
     ErrorCode ignored;
     socket.set_option(asio::ip::tcp::no_delay(true), ignored);  // fails on UNIX sockets: no matter
-    const auto connection = std::make_shared<Connection>(shared_, std::move(socket));
+    const auto connection = std::make_shared<Connection>(shared_, std::move(socket), tls);
     std::shared_ptr<Connection> longest;
     {
       std::lock_guard lock(shared_->mutex);
@@ -227,7 +291,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   std::shared_ptr<Shared> shared_;
   size_t waiting_max_ = 1;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  std::vector<std::unique_ptr<Acceptor>> acceptors_;
+  std::vector<Listener> listeners_;  // does not change once the threads run
   std::vector<std::thread> threads_;
   std::vector<std::string> urls_;
   std::vector<std::string> unix_paths_;
@@ -238,6 +302,20 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
 HttpServer::HttpServer(HttpOptions options, HttpCallbacks callbacks)
     : impl_(std::make_shared<Impl>(std::move(options), std::move(callbacks))) {}
 HttpServer::~HttpServer() { impl_->Stop(std::chrono::milliseconds(0)); }
+void HttpServer::Check(const HttpOptions& options) {
+  CheckHosts(options);
+  TlsOf(options);
+  asio::io_context io;
+  for (const std::string& host : options.hosts) {
+    if (IsUnixPath(host)) {
+      CheckUnix(io, UnixPath(host));
+    } else {
+      const auto endpoint = Resolve(io, host, options.port);
+      Bind(io, options, endpoint, NameOf(host, endpoint));
+    }
+  }
+}
+
 void HttpServer::Start() { impl_->Start(); }
 const std::vector<std::string>& HttpServer::urls() const { return impl_->urls(); }
 int HttpServer::port() const { return impl_->port(); }

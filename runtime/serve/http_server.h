@@ -22,9 +22,12 @@
 namespace bloomery::serve {
 
 struct HttpOptions {
-  std::vector<std::string> hosts{"127.0.0.1"};  // names, addresses, or *.sock for a UNIX socket
+  std::vector<std::string> hosts{"127.0.0.1"};  // names, addresses, or unix:PATH or *.sock
   int port = 0;                                 // 0 binds any free port (one TCP host only)
   bool reuse_port = false;
+  // PEM texts: TCP listeners speak TLS with these, UNIX sockets never do. Empty: plain.
+  std::string tls_certificates;
+  std::string tls_key;
   int threads = 2;
   size_t connections_max = limits::kConnectionsMax;  // with a request that is being answered
   // Without one. Half of the descriptors the process may have bound them as well; where there are
@@ -56,6 +59,9 @@ struct HttpCallbacks {
       refuse;
   // Whether a request (its head) is answered where all places are taken, too. Null: none is.
   std::function<bool(const HttpRequest& request)> reserved;
+  // What became of each request that was answered or handled; its body is not given any more. Null:
+  // nobody asks.
+  std::function<void(const HttpRequest& request, const HttpOutcome& outcome)> done;
 };
 
 // An address that cannot be resolved or bound (exit code 71).
@@ -72,6 +78,10 @@ class HttpServer {
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
+
+  // What the constructor would throw for `options`, without listening; an address may be taken
+  // between this and that.
+  static void Check(const HttpOptions& options);
 
   // Starts the threads; returns at once.
   void Start();

@@ -28,9 +28,10 @@ Completion ReadCompletion(const RouteContext& context, const rapidjson::Document
   completion.generation.answer.bytes_max = context.exchange->answer_bytes_max();
   completion.names = {RandomId("cmpl-"), ModelId(context),
                       static_cast<int64_t>(std::time(nullptr))};
-  completion.generation.request.id = completion.names.id;
+  completion.generation.request.id = context.exchange->request().id;
+  context.exchange->AddToLog({{"answer", completion.names.id}});
   if (const std::string unknown = UnknownFields(body); !unknown.empty()) {
-    LOG(INFO) << "[req " << completion.names.id << "] unknown fields ignored: " << unknown;
+    LOG(INFO) << "[req " << completion.generation.request.id << "] fields ignored: " << unknown;
   }
   return completion;
 }

@@ -18,6 +18,8 @@ HttpOptions Server::OptionsOf(const ServeSettings& settings) {
   options.hosts = settings.hosts;
   options.port = settings.port;
   options.reuse_port = settings.reuse_port;
+  options.tls_certificates = settings.ssl_certificates;
+  options.tls_key = settings.ssl_key;
   options.write_time_max = std::chrono::seconds(settings.timeout_s);
   options.threads = settings.http_threads > 0
                         ? settings.http_threads
@@ -38,6 +40,9 @@ Server::Server(const ServeSettings& settings, HttpOptions options) : api_(settin
     return api_.Refuse(status, message, request);
   };
   callbacks.reserved = [this](const HttpRequest& request) { return api_.Reserved(request); };
+  callbacks.done = [this](const HttpRequest& request, const HttpOutcome& outcome) {
+    api_.Done(request, outcome);
+  };
   http_ = std::make_unique<HttpServer>(std::move(options), std::move(callbacks));
   http_->Start();
 }

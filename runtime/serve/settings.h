@@ -46,6 +46,10 @@ struct ServeSettings {
   std::vector<std::string> hosts{"127.0.0.1"};
   int port = 8080;
   bool reuse_port = false;
+  std::string ssl_cert_file;
+  std::string ssl_key_file;
+  std::string ssl_certificates;  // PEM: what those files hold
+  std::string ssl_key;
   std::string api_prefix;
   std::vector<std::string> api_keys;
   std::string api_key_file;
@@ -60,6 +64,9 @@ struct ServeSettings {
   bool props_writable = false;
   bool page = true;         // the web page at /
   std::string page_folder;  // files in place of the built-in page; empty: none
+  std::string ui_config;    // a JSON object: the page's first settings; empty: its own
+  std::string ui_config_file;
+  int drain_s = limits::kDrainSecondsMax;  // answers in progress get this long at a stop
 
   // Engine.
   int context = 0;       // total rows over all slots; 0: as trained
@@ -106,6 +113,7 @@ struct ServeSettings {
 
   // Logging: 0 errors only, 1 warnings, 2 and above everything.
   int log_level = 2;
+  bool log_jsonl = false;  // one JSON object a line
 };
 
 }  // namespace bloomery::serve

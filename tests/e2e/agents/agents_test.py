@@ -20,7 +20,7 @@ SERVE = str(BIN / "bloomery-serve")
 DOCS = pathlib.Path(__file__).parents[3] / "docs"
 MODEL = BIN.parent / "share/bloomery/models/seedling-Q4_K_M.gguf"
 ENVIRONMENT = {name: value for name, value in os.environ.items()
-               if not name.startswith(("LLAMA_", "BLOOMERY_", "HF_"))} | {"CUDA_VISIBLE_DEVICES": ""}
+               if not name.startswith(("LLAMA_", "BLOOMERY_", "HF_"))} | {"CUDA_VISIBLE_DEVICES": "", "LLAMA_ARG_PORT": "0"}
 
 
 def run(*arguments, **more):

@@ -191,6 +191,25 @@ test('two conversations are answered side by side', async ({ page, url }) => {
   }
 });
 
+test('a browser without settings begins with those of the server, and keeps its own', async ({ page, url }) => {
+  await page.route('**/props', async (route) => {
+    const answer = await route.fetch();
+    await route.fulfill({ response: answer, json: { ...await answer.json(), ui_settings: { theme: 'dark', system: 'Be brief.', unknown: 1 } } });
+  });
+  const system = async () => {
+    await page.getByRole('button', { name: 'Settings' }).click();
+    return page.getByLabel('System prompt');
+  };
+  await page.goto(url);
+  await page.locator('html[data-theme="dark"]').waitFor();
+  checkEqual(await (await system()).inputValue(), 'Be brief.', 'the offered prompt');
+  await page.getByLabel('System prompt').fill('Be long.');
+  await page.keyboard.press('Escape');
+  await page.reload();
+  await page.locator('html[data-theme="dark"]').waitFor();
+  checkEqual(await (await system()).inputValue(), 'Be long.', 'the browser has its own now');
+});
+
 test('settings go into the request, and empty ones do not', async ({ page, url }) => {
   await page.goto(url);
   await page.getByRole('button', { name: 'Settings' }).click();

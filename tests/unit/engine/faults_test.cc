@@ -276,5 +276,24 @@ TEST(Stop, DestroyingTheEngineEndsAllStreams) {
   for (auto& generation : generations) Await(*generation);
 }
 
+// What a watchdog asks: an engine with nothing to do answers, one that hangs in a pass does not.
+TEST(Beat, GrowsWhileTheThreadIsIdleAndNotWhileItHangsInAPass) {
+  Rig rig;
+  Gate gate;
+  rig.runner.before_run = [&](auto) { gate.Enter(); };
+  Engine& engine = rig.Start();
+  const auto await_growth = [&](uint64_t from) {
+    while (engine.Beat() <= from) std::this_thread::yield();
+  };
+  await_growth(engine.Beat());
+  const auto generation = engine.Submit(Greedy(Ids("ab"), 1));
+  gate.AwaitEntered(1);
+  const uint64_t hanging = engine.Beat();
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(engine.Beat(), hanging);
+  gate.Open();
+  Await(*generation);
+  await_growth(hanging);
+}
+
 }  // namespace
 }  // namespace bloomery::engine

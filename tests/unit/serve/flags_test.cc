@@ -41,7 +41,7 @@ std::string Refusal(std::vector<std::string> arguments,
 std::string SampleOf(const Flag& flag) {
   const std::string key(FlagKey(flag));
   if (key == "host-budget" || key == "card-budget" || key == "cache-disk-limit") return "3GiB";
-  if (key == "chat-template-kwargs") return "{\"a\":1}";
+  if (key == "chat-template-kwargs" || key == "ui-config") return "{\"a\":1}";
   if (key == "sampling-seq") return "kt";
   if (key == "samplers") return "top_k;temperature";
   if (key == "logit-bias") return "5+1.5";
@@ -66,6 +66,8 @@ std::string SampleOf(const Flag& flag) {
 // What a flag cannot stand without.
 void AddNeeded(const std::string& key, std::vector<std::string>& arguments) {
   if (key == "hf-file") arguments.insert(arguments.end(), {"--hf-repo", "own/name"});
+  if (key == "ssl-key-file") arguments.insert(arguments.end(), {"--ssl-cert-file", "c"});
+  if (key == "ssl-cert-file") arguments.insert(arguments.end(), {"--ssl-key-file", "k"});
 }
 
 bool IsAction(const Flag& flag) {

@@ -45,6 +45,7 @@ class HttpServerTest : public ::testing::Test {
       response.body = message;
       return response;
     };
+    callbacks.done = done_;
     server_ = std::make_unique<HttpServer>(options_, callbacks);
     server_->Start();
     return server_->port();
@@ -65,6 +66,7 @@ class HttpServerTest : public ::testing::Test {
 
   HttpOptions options_;
   Handler handler_;
+  std::function<void(const HttpRequest&, const HttpOutcome&)> done_;
   std::unique_ptr<HttpServer> server_;
 };
 

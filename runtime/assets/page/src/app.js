@@ -5,7 +5,7 @@ import {
   IMPORT_BYTES_MAX, addMessage, asLoaded, branchOf, exportText, importText, joinDelta, newConversation, requestMessages,
   showVersion, titleFrom, updateMessage,
 } from './conversation.js';
-import { applyTheme, loadKey, loadSettings, requestFields, saveKey, saveSettings } from './settings.js';
+import { applyTheme, checked, hasSettings, loadKey, loadSettings, requestFields, saveKey, saveSettings } from './settings.js';
 import { openStore } from './store.js';
 
 const PAINT_MS = 40;       // between two looks at a growing answer
@@ -43,6 +43,7 @@ export class App {
   #paint = null;
   #noticeTimer = null;
   #channel = null;
+  #asksServer = !hasSettings();   // for the settings to begin with (--ui-config)
 
   subscribe(listener) {
     this.#listeners.add(listener);
@@ -93,10 +94,20 @@ export class App {
   async checkServer() {
     try {
       const props = await getJson('props', this.state.key);
+      this.#takeSettings(props.ui_settings);
       this.set({ server: { status: 'ready', message: '', props } });
     } catch (error) {
       this.#serverFailed(error);
     }
+  }
+
+  #takeSettings(offered) {
+    if (!this.#asksServer) return;
+    this.#asksServer = false;
+    const settings = { ...checked(offered), rememberKey: this.state.settings.rememberKey };
+    this.set({ settings });
+    applyTheme(settings.theme);
+    if (hasSettings()) saveSettings(settings);  // asking for a key has saved some
   }
 
   #serverFailed(error) {

@@ -42,6 +42,15 @@ export function loadSettings() {
   }
 }
 
+// Whether the browser has settings of its own: then the server's say nothing.
+export function hasSettings() {
+  try {
+    return localStorage.getItem(NAME) !== null;
+  } catch {
+    return false;
+  }
+}
+
 // False where the browser keeps nothing.
 export function saveSettings(settings) {
   try {
