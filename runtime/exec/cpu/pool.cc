@@ -121,6 +121,14 @@ StepFailure Pool::Run(const ops::Step& step, const Ahead& ahead) {
   return Run(Clock::time_point::max(), step, ahead);
 }
 
+void Pool::StayAwake(bool awake) {
+  awake_.store(awake, std::memory_order_seq_cst);
+  if (awake && parked_.load(std::memory_order_seq_cst) > 0) {
+    wake_.fetch_add(1);
+    wake_.notify_all();
+  }
+}
+
 StepFailure Pool::RunUntil(Clock::time_point deadline, const ops::Step& step) {
   return Run(deadline, step, none_ahead_);
 }
@@ -263,6 +271,8 @@ void Pool::WorkerLoop(size_t index, int core) {
       continue;
     }
     if (workers_[index]->prefetcher.Next()) continue;
+    // Once nobody keeps it awake it spins as long as after a step: the next pass may be close.
+    if (awake_.load(std::memory_order_relaxed)) spins = 0;
     if (++spins < kSpinsBeforeParking) {
       Relax();
       continue;

@@ -66,6 +66,10 @@ class Pool {
   // False where threads are still at a late step at `deadline`.
   bool WaitUntilIdle(std::chrono::steady_clock::time_point deadline);
 
+  // While set, waiting threads spin and do not park: between steps that follow each other at
+  // distances that are not theirs to know. Sleeping ones are woken.
+  void StayAwake(bool awake);
+
   // Workers that sleep now, or are about to; a moment later it may be another number.
   int32_t parked() const { return parked_.load(std::memory_order_seq_cst); }
 
@@ -118,6 +122,7 @@ class Pool {
   alignas(64) std::atomic<int32_t> parked_{0};
   std::atomic<uint32_t> wake_{0};
   std::atomic<bool> stop_{false};
+  std::atomic<bool> awake_{false};
   std::chrono::steady_clock::duration waited_{};  // the caller's
 };
 

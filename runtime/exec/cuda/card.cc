@@ -205,8 +205,12 @@ CardEvent::CardEvent(unsigned flags) {
 
 CardEvent::~CardEvent() { cudaEventDestroy(event_); }
 
-CardStream::CardStream() {
-  CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+CardStream::CardStream(bool first) {
+  int lowest = 0;
+  int highest = 0;
+  CheckCuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "making a stream");
+  CheckCuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, first ? highest : lowest),
+            "making a stream");
 }
 
 CardStream::~CardStream() { cudaStreamDestroy(stream_); }

@@ -135,7 +135,8 @@ class CardEvent {
 
 class CardStream {
  public:
-  CardStream();
+  // `first`: its launches go before those of other streams where both wait for room.
+  explicit CardStream(bool first = false);
   ~CardStream();
   CardStream(const CardStream&) = delete;
   CardStream& operator=(const CardStream&) = delete;

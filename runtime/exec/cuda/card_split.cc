@@ -113,7 +113,7 @@ bool CardSplit::Streams(const plugin::Bank& bank, int32_t rows) {
 
 uint64_t CardSplit::CardBytes(const plugin::Description& description, const SeatOptions& options,
                               int32_t rows_max) {
-  return MapBytes(description) + PendingBytes(description) + RoomBytes(description) +
+  return MapBytes(description) + PendingBytes(description) + 2 * RoomBytes(description) +
          2 * PlaceBytes(description, options.card_frames, rows_max);
 }
 
@@ -142,10 +142,11 @@ CardSplit::CardSplit(const model::ModelFile& model, const plugin::Description& d
   first_.push_back(first);
   maps_ = reinterpret_cast<int32_t*>(memory_.data());
   pending_ = reinterpret_cast<uint32_t*>(memory_.data() + MapBytes(description));
-  room_ = memory_.data() + MapBytes(description) + PendingBytes(description);
-  places_[0] = room_ + RoomBytes(description);
+  rooms_[0].at = memory_.data() + MapBytes(description) + PendingBytes(description);
+  rooms_[1].at = rooms_[0].at + RoomBytes(description);
+  places_[0] = rooms_[1].at + RoomBytes(description);
   places_[1] = places_[0] + PlaceBytes(description, frames_, rows_max);
-  launch_.stream = copies_.get();
+  launch_.stream = packs_.get();
   launch_.dependent = false;
   void* seen = nullptr;
   CheckCuda(cudaHostGetDevicePointer(&seen, page_memory_.data(), 0), "mapping the hand-off page");
@@ -153,7 +154,10 @@ CardSplit::CardSplit(const model::ModelFile& model, const plugin::Description& d
   host_->Bind(page_);
 }
 
-CardSplit::~CardSplit() { cudaStreamSynchronize(copies_.get()); }
+CardSplit::~CardSplit() {
+  cudaStreamSynchronize(copies_.get());
+  cudaStreamSynchronize(packs_.get());
+}
 
 kernels::cuda::HandOff CardSplit::hand_off(size_t bank) const {
   // The host gives up first and says why; the card's own deadline is for a host that is gone.
@@ -265,7 +269,9 @@ kernels::cuda::CardWeight CardSplit::Streamed(kernels::cuda::CardWeight matrix, 
 void CardSplit::CopyStreamed(uint32_t bank, size_t number) {
   const std::string what = "bringing experts to the card";
   if (number >= 2) {
-    CheckCuda(cudaStreamWaitEvent(copies_.get(), read_[number % 2].get(), 0), what);
+    for (const CardStream* stream : {&copies_, &packs_}) {
+      CheckCuda(cudaStreamWaitEvent(stream->get(), read_[number % 2].get(), 0), what);
+    }
   }
   const std::span<const int32_t> map = Map(bank);
   const std::vector<int32_t>& frames = streamed_[bank];
@@ -302,7 +308,7 @@ void CardSplit::CopyStreamed(uint32_t bank, size_t number) {
       first += count;
     }
   }
-  CheckCuda(cudaEventRecord(arrived_[number % 2].get(), copies_.get()), what);
+  RecordCopies(arrived_[number % 2].get());
 }
 
 void CardSplit::BeginStreamed(std::span<const uint32_t> banks, size_t number, cudaStream_t stream) {
@@ -375,12 +381,18 @@ void CardSplit::BeginMove(const ExpertMove& move) {
       CopyRun(weight, move.in, 1, first + static_cast<uint64_t>(frame) * matrix.expert_bytes);
     }
   }
-  CheckCuda(cudaEventRecord(made.done->get(), copies_.get()), "moving an expert");
+  RecordCopies(made.done->get());
   moves_.push_back(std::move(made));
   maps_changed_ = true;  // those of streamed passes
 }
 
-// One room serves all: the stream keeps the order.
+void CardSplit::RecordCopies(cudaEvent_t done) const {
+  const std::string what = "copying experts to the card";
+  CheckCuda(cudaEventRecord(copied_.get(), copies_.get()), what);
+  CheckCuda(cudaStreamWaitEvent(packs_.get(), copied_.get(), 0), what);
+  CheckCuda(cudaEventRecord(done, packs_.get()), what);
+}
+
 void CardSplit::CopyRun(uint32_t weight, int32_t expert, int32_t count, std::byte* to) const {
   const std::string what = "copying experts of '" + description_.weights[weight].name + "'";
   const kernels::cuda::CardWeight matrix = card_weights_->Matrix(weight);
@@ -393,14 +405,22 @@ void CardSplit::CopyRun(uint32_t weight, int32_t expert, int32_t count, std::byt
     const int32_t now = std::min(most, count - done);
     const std::byte* from = host_->Matrix(weight, expert + done).data();
     std::byte* const home = to + static_cast<uint64_t>(done) * frame_bytes;
-    std::byte* const first = packed ? room_ + reinterpret_cast<uintptr_t>(from) % kPart : home;
+    const Room& room = rooms_[next_room_ % rooms_.size()];
+    std::byte* const first = packed ? room.at + reinterpret_cast<uintptr_t>(from) % kPart : home;
+    if (packed) {
+      ++next_room_;
+      CheckCuda(cudaStreamWaitEvent(copies_.get(), room.free.get(), 0), what);
+    }
     CheckCuda(cudaMemcpyAsync(first, from, static_cast<uint64_t>(now) * bytes,
                               cudaMemcpyHostToDevice, copies_.get()),
               what);
     if (packed) {
+      CheckCuda(cudaEventRecord(room.full.get(), copies_.get()), what);
+      CheckCuda(cudaStreamWaitEvent(packs_.get(), room.full.get(), 0), what);
       CheckCuda(kernels::cuda::ToCardForm(launch_, matrix.format->ggml_type, first, home, matrix.n,
                                           matrix.k, static_cast<size_t>(now)),
                 what);
+      CheckCuda(cudaEventRecord(room.free.get(), packs_.get()), what);
     }
     done += now;
   }
@@ -420,7 +440,9 @@ memory::ResidencyRates CardSplit::MeasureRates() const {
       auto* first = const_cast<std::byte*>(static_cast<const std::byte*>(matrix.data));
       CopyRun(weight, 0, 1, first + static_cast<uint64_t>(Map(0).front()) * matrix.expert_bytes);
     }
-    CheckCuda(cudaStreamSynchronize(copies_.get()), "measuring the link");
+    for (const CardStream* stream : {&copies_, &packs_}) {
+      CheckCuda(cudaStreamSynchronize(stream->get()), "measuring the link");
+    }
     const std::chrono::duration<double, std::micro> time = Clock::now() - start;
     copy_us = std::min(copy_us, time.count());
   }

@@ -117,6 +117,8 @@ class CardSplit {
   void CopyStreamed(uint32_t bank, size_t number);
   // Consecutive experts to consecutive frames at `to`.
   void CopyRun(uint32_t weight, int32_t expert, int32_t count, std::byte* to) const;
+  // After copies: `done` is recorded once they are all in their frames.
+  void RecordCopies(cudaEvent_t done) const;
   int32_t FreeFrame(uint32_t bank) const;
   void Set(uint32_t bank, int32_t expert, int32_t frame);
 
@@ -132,7 +134,14 @@ class CardSplit {
   CardBuffer memory_;          // both maps, a word a bank, the room of copies, two places
   int32_t* maps_ = nullptr;
   uint32_t* pending_ = nullptr;
-  std::byte* room_ = nullptr;
+  // Copies of one room and repacking of the other go on together.
+  struct Room {
+    std::byte* at = nullptr;
+    CardEvent full;
+    CardEvent free;
+  };
+  std::array<Room, 2> rooms_;
+  mutable size_t next_room_ = 0;
   std::array<std::byte*, 2> places_{};
   std::array<CardEvent, 2> arrived_;
   std::array<CardEvent, 2> read_;
@@ -143,6 +152,8 @@ class CardSplit {
   CardEvent published_;
   const int64_t* prompt_sums_ = nullptr;
   CardStream copies_;
+  CardStream packs_{true};  // short launches beside the long ones of a prompt
+  CardEvent copied_;
   std::deque<Move> moves_;
   bool maps_changed_ = true;
   mutable std::mutex mutex_;  // of writing the host's maps, and reading them on another thread

@@ -412,6 +412,19 @@ void HostExperts::Begin() {
 
 void HostExperts::ServePass(std::span<const uint32_t> banks, int32_t rows,
                             const std::function<bool()>& check) {
+  // Layers without a pick of the host may lie between two with some: waking threads takes longer
+  // than computing an expert.
+  class Awake {
+   public:
+    explicit Awake(Pool* pool) : pool_(*pool) { pool_.StayAwake(true); }
+    ~Awake() { pool_.StayAwake(false); }
+    Awake(const Awake&) = delete;
+    Awake& operator=(const Awake&) = delete;
+
+   private:
+    Pool& pool_;
+  };
+  const Awake awake(pool_.get());
   try {
     for (const uint32_t bank : banks) {
       if (!WaitForRing(bank, check)) continue;

@@ -1,6 +1,7 @@
 // gpu_bench_split MODEL [frames …]: decode of one row and of eight slots, and a prompt, over banks
-// split between card and host with so many frames each (-1: the whole card), with what the host
-// did of it. Tokens are random: routing without locality.
+// split between card and host with so many frames each (-1: the whole card; -2: the same by six
+// launches a layer, which split banks take, too), with what the host did of it. Tokens are random: routing without locality.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -72,7 +73,8 @@ void Run(const char* path, int32_t frames, int32_t ubatch) {
   options.slot_context = 4608;
   options.rows_max = ubatch;
   options.device = "CUDA0";
-  options.card_frames = frames;
+  options.card_frames = std::max(frames, -1);
+  if (frames == -2) options.observe = {"layer.1.in"};
   const double begin = Now();
   const LoadedSeat loaded = LoadThroughPlugin(path, options);
   Bench bench{*loaded.seat};

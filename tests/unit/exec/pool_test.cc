@@ -91,6 +91,24 @@ TEST(Pool, ALateStepComesBackInTimeAndThePoolTakesNoneBeforeItIsIdle) {
   EXPECT_FALSE(pool.RunUntil(now() + 10s, fine).late);
 }
 
+TEST(Pool, ThreadsThatStayAwakeDoNotPark) {
+  using namespace std::chrono_literals;
+  Pool pool(3, 64, false);
+  const auto parked = [&](int32_t count) {
+    for (int round = 0; round < 2000 && pool.parked() != count; ++round) {
+      std::this_thread::sleep_for(1ms);
+    }
+    return pool.parked() == count;
+  };
+  EXPECT_TRUE(parked(2));
+  pool.StayAwake(true);
+  EXPECT_TRUE(parked(0));
+  std::this_thread::sleep_for(20ms);
+  EXPECT_EQ(pool.parked(), 0);
+  pool.StayAwake(false);
+  EXPECT_TRUE(parked(2));
+}
+
 TEST(Pool, AFailureGivesTheStatusAndTheLowestRow) {
   Pool pool(3, 64, false);
   const FakeStep failing(32, [](int32_t task, ops::Worker* worker) -> bl_status {
