@@ -188,9 +188,11 @@ class Payback : public MoveChooser {
 
   // Into score_; what a pick of the last row adds is about 1.
   std::span<const double> Scores(const Bank& bank) {
+    // Products: quotients of every expert would be half of what planning costs.
+    const double fast = 1 / fast_scale_;
+    const double slow = kSlowWeight / slow_scale_;
     for (size_t expert = 0; expert < bank.fast.size(); ++expert) {
-      score_[expert] =
-          bank.fast[expert] / fast_scale_ + kSlowWeight * bank.slow[expert] / slow_scale_;
+      score_[expert] = bank.fast[expert] * fast + bank.slow[expert] * slow;
     }
     return {score_.data(), bank.fast.size()};
   }
@@ -206,6 +208,11 @@ class Payback : public MoveChooser {
     out.fill(kNoExpert);
     // Keeps `best` sorted; equal ones stay in the order in which they came.
     const auto insert = [&](std::array<int32_t, kPairs>* best, int32_t expert, auto better) {
+      const int32_t last = best->back();
+      if (last != kNoExpert &&
+          !better(score[static_cast<size_t>(expert)], score[static_cast<size_t>(last)])) {
+        return;
+      }
       for (size_t at = 0; at < kPairs; ++at) {
         int32_t& held = (*best)[at];
         if (held == kNoExpert ||

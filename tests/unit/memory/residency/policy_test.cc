@@ -172,6 +172,15 @@ TEST(ResidencyPolicyTest, AFailedCopyFreesItsFrameAndStopsAllMoves) {
   EXPECT_THAT(policy.map().FramesOf(0), ElementsAre(0, 1, kOnHost, kOnHost));
 }
 
+TEST(ResidencyPolicyTest, AMoveThatDidNotBeginLeavesItsVictimSeated) {
+  const std::vector<BankFrames> bank{{.experts = 4, .used = 1, .frames = 2}};
+  ResidencyPolicy policy(bank, {.kind = ResidencyKind::kLru});
+  policy.Count(Picks({3}).get());
+  policy.Failed(policy.Plan(1).front(), true);
+  EXPECT_THAT(policy.map().FramesOf(0), ElementsAre(0, 1, kOnHost, kOnHost));
+  EXPECT_TRUE(policy.counters().stopped);
+}
+
 TEST(ResidencyPolicyTest, ResetMakesTheSeedAgainAndForgets) {
   const std::vector<BankFrames> banks = Banks(16);
   ResidencyPolicy policy(banks, {});

@@ -111,6 +111,11 @@ TEST(Simulation, SharedReadsCountOnceAndPromptsApart) {
   EXPECT_EQ(off.prompt.rows, 16);
   EXPECT_EQ(off.prompt.reads, 1);
   EXPECT_EQ(off.prompt.hits, 0);
+  // Card and host work at the same time: the longer one counts.
+  const SimulationOptions rates{.frames = 1,
+                                .rates = {.host_us = 50, .card_us = 5},
+                                .step = {.layer_us = 7, .hand_off_us = 2, .head_us = 11}};
+  EXPECT_DOUBLE_EQ(Simulate(trace, ResidencyKind::kOff, rates).decode_us, 11 + 7 + 52);
 }
 
 // 0 follows 0 once in three steps; the busiest eighth of 16 experts are two.

@@ -115,6 +115,13 @@ TEST_F(TraceTest, EveryCutIsRefusedWithTheFilesEnd) {
   EXPECT_THAT(Refusal(bytes + "x"), HasSubstr("byte 139: 1 bytes after the last record"));
 }
 
+TEST_F(TraceTest, ALostRecordIsMissedAtTheEnd) {
+  std::string bytes = Written();
+  bytes.erase(48, 20);
+  EXPECT_THAT(Refusal(bytes),
+              HasSubstr("byte 95: the last record counts 3 passes, the file has 2"));
+}
+
 TEST_F(TraceTest, AnotherVersionIsRefusedByNumber) {
   std::string bytes = Written();
   bytes[8] = 2;
