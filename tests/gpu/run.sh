@@ -72,6 +72,8 @@ if [ "${1:-}" != quick ]; then
     timeout 60 bin/bloomery bench -m "$model" -dev CUDA0 -p 0 -n 128 -d 4096 -r 5 | grep '^| Q'
     echo
     timeout 60 bin/bloomery bench -m "$model" -dev CUDA0 -p 512 -n 32 -r 1 -o steps | grep '^|'
+    echo
+    timeout 90 bin/gpu_bench_split "$model" -2 74 43
   } >"$out/bench.md" 2>"$out/bench.err"
   cat "$out/bench.md"
   sort -u "$out/bench.err" | head -5

@@ -296,9 +296,9 @@ void CardSplit::CopyStreamed(uint32_t bank, size_t number) {
       }
       const int32_t frame = frames[static_cast<size_t>(first)];
       int32_t count = 1;
+      const auto frame_at = [&](int32_t expert) { return frames[static_cast<size_t>(expert)]; };
       while (first + count < experts && comes(first + count) &&
-             frames[static_cast<size_t>(first + count)] == frame + count &&
-             (frame >= own || frame + count < own)) {
+             frame_at(first + count) == frame + count && (frame >= own || frame + count < own)) {
         ++count;
       }
       const void* base = frame < own ? matrix.data : matrix.more;
