@@ -446,7 +446,7 @@ void CardSeat::Run(std::span<const PassRow> rows) {
   }
   WriteInputs(ready.program, rows);
   Start(ready, static_cast<int32_t>(rows.size()));
-  Finish();
+  Finish(ready.program);
   int32_t failed = *Returned(ready.program).word(CardRows::kFailedRow);
   if (split_ != nullptr) {
     split_->EndPass();
@@ -526,13 +526,14 @@ bool CardSeat::Busy() const {
   return false;
 }
 
-void CardSeat::Finish() {
+void CardSeat::Finish(const CardProgram& program) {
   if (split_ == nullptr) return CheckCuda(cudaStreamSynchronize(stream()), "running a pass");
-  const std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + deadline_;
+  const std::chrono::milliseconds most = deadline_ * (1 + program.streams().size());
+  const std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + most;
   while (Busy()) {
     if (std::chrono::steady_clock::now() < until) continue;
     split_->page().Drain();
-    throw HandOffError("the card has not ended a pass within " + std::to_string(deadline_.count()) +
+    throw HandOffError("the card has not ended a pass within " + std::to_string(most.count()) +
                        " ms");
   }
 }

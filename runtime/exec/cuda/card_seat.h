@@ -113,8 +113,9 @@ class CardSeat : public Seat {
   void RunObserved(const CardProgram& program, int32_t rows);
   // Whether the stream still works; throws where the card has failed.
   bool Busy() const;
-  // Waits for the end of a pass; of split banks no longer than the deadline.
-  void Finish();
+  // Waits for the end of a pass; of split banks no longer than the deadline, for what is left and
+  // for each bank whose experts come to the card.
+  void Finish(const CardProgram& program);
   // The pinned twin of a program's words, as they came back.
   CardRows Returned(const CardProgram& program) const;
   void Fetch(void* to, const std::byte* from, uint64_t bytes, const std::string& what) const;
