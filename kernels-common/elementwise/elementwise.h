@@ -1,5 +1,5 @@
 // Elementwise steps: addition, SwiGLU of a dense block (N6: silu(g) * u), table rows by id
-// (embedding), and gathering rows. f32 throughout; each output is one rounding of its definition.
+// (embedding), gates, and gathering rows. f32 throughout; each output is one rounding of its definition.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,17 @@ struct EmbedArgs {
   const std::int32_t* ids = nullptr;
   float* y = nullptr;
   std::size_t y_stride = 0;
+};
+
+// y = x * f(gate), f = the sigmoid 1 / (1 + exp(-g)) or silu; one gate a value, or one a row.
+enum class GateFunction { kSigmoid, kSilu };
+struct GateArgs {
+  const float* x = nullptr;     // [rows][width]
+  const float* gate = nullptr;  // [rows][width], or [rows] where `single`
+  float* y = nullptr;           // may be x or gate
+  std::size_t width = 0;
+  bool single = false;
+  GateFunction function = GateFunction::kSigmoid;
 };
 
 }  // namespace bloomery::kernels

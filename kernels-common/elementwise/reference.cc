@@ -16,6 +16,17 @@ void SwiGlu(const float* gate, const float* up, float* h, std::size_t count) {
   }
 }
 
+void Gate(const GateArgs& args, std::size_t row_begin, std::size_t row_end) {
+  for (std::size_t row = row_begin; row < row_end; ++row) {
+    for (std::size_t i = 0; i < args.width; ++i) {
+      const std::size_t at = row * args.width + i;
+      const float g = args.gate[args.single ? row : at];
+      args.y[at] =
+          args.x[at] * (args.function == GateFunction::kSilu ? ExactSilu(g) : ExactSigmoid(g));
+    }
+  }
+}
+
 void Embed(const EmbedArgs& args, std::size_t row_begin, std::size_t row_end) {
   for (std::size_t row = row_begin; row < row_end; ++row) {
     const auto id = static_cast<std::size_t>(args.ids[row]);

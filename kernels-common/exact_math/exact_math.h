@@ -94,6 +94,9 @@ BLOOMERY_EXACT float ExactExp(float x) {
 // x / (1 + exp(-x)).
 BLOOMERY_EXACT float ExactSilu(float x) { return x / (1.0F + ExactExp(-x)); }
 
+// 1 / (1 + exp(-x)).
+BLOOMERY_EXACT float ExactSigmoid(float x) { return 1.0F / (1.0F + ExactExp(-x)); }
+
 // 1 / sqrt(x), two correctly rounded steps.
 BLOOMERY_EXACT float ExactInverseSqrt(float x) { return 1.0F / ExactSqrt(x); }
 

@@ -29,4 +29,9 @@ typename V::F SiluLanes(typename V::F x) {
   return V::Div(x, V::Add(V::Set1(1.0F), ExpLanes<V>(V::Negate(x))));
 }
 
+template <class V>
+typename V::F SigmoidLanes(typename V::F x) {
+  return V::Div(V::Set1(1.0F), V::Add(V::Set1(1.0F), ExpLanes<V>(V::Negate(x))));
+}
+
 }  // namespace bloomery::kernels

@@ -1,7 +1,7 @@
 // Cosine, sine, exp and log in f64 for rotary angles, with one set of bits on every machine: only
 // additions, products, divisions, fma and rint, each correctly rounded. Callers round to f32 once.
 // Accuracy is far inside f32: SinCos is good to 1e-15 for |angle| <= 2^30, PowerOf to about
-// 2^-50 * (1 + |exponent * ln base|) relative. ExactSinCos is for C++ and CUDA, the rest for hosts.
+// 2^-50 * (1 + |exponent * ln base|) relative. ExactPowerOf is for hosts, the rest for C++ and CUDA.
 #pragma once
 
 #include <bit>
@@ -91,12 +91,28 @@ BLOOMERY_EXACT SinCosResult ExactSinCos(double angle) {
   return {(quadrant & 2U) != 0 ? -sine : sine, ((quadrant + 1U) & 2U) != 0 ? -cosine : cosine};
 }
 
+BLOOMERY_EXACT std::uint64_t ExactBits64(double x) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<std::uint64_t>(__double_as_longlong(x));
+#else
+  return std::bit_cast<std::uint64_t>(x);
+#endif
+}
+
+BLOOMERY_EXACT double ExactFromBits64(std::uint64_t bits) {
+#if defined(__CUDA_ARCH__)
+  return __longlong_as_double(static_cast<long long>(bits));
+#else
+  return std::bit_cast<double>(bits);
+#endif
+}
+
 // Natural logarithm of a positive normal number, by 2*atanh((m-1)/(m+1)).
-inline double ExactLog(double x) {
+BLOOMERY_EXACT double ExactLog(double x) {
   constexpr double kLn2 = 0x1.62e42fefa39efp-1;
-  const auto bits = std::bit_cast<std::uint64_t>(x);
+  const std::uint64_t bits = ExactBits64(x);
   int exponent = static_cast<int>(bits >> 52U) - 1023;
-  double m = std::bit_cast<double>((bits & 0xFFFFFFFFFFFFFULL) | 0x3FF0000000000000ULL);
+  double m = ExactFromBits64((bits & 0xFFFFFFFFFFFFFULL) | 0x3FF0000000000000ULL);
   if (m > 1.4142135623730951) {
     m *= 0.5;
     ++exponent;
@@ -105,26 +121,40 @@ inline double ExactLog(double x) {
   const double s2 = s * s;
   double series = 1.0 / 27.0;  // |s| <= 0.172: the next term is below 1e-22
   for (int odd = 25; odd >= 3; odd -= 2) {
-    series = std::fma(series, s2, 1.0 / odd);
+    series = ExactFma64(series, s2, 1.0 / odd);
   }
-  const double log_m = 2.0 * std::fma(s * s2, series, s);
-  return std::fma(static_cast<double>(exponent), kLn2, log_m);
+  const double log_m = 2.0 * ExactFma64(s * s2, series, s);
+  return ExactFma64(static_cast<double>(exponent), kLn2, log_m);
 }
 
 // e^x for |x| <= 700.
-inline double ExactExp64(double x) {
+BLOOMERY_EXACT double ExactExp64(double x) {
   constexpr double kLog2E = 0x1.71547652b82fep+0;
   constexpr double kLn2High = 0x1.62e42fefa39efp-1;
   constexpr double kLn2Low = 0x1.abc9e3b39803fp-56;
-  const double n = std::rint(x * kLog2E);
-  double r = std::fma(-n, kLn2High, x);
-  r = std::fma(-n, kLn2Low, r);
+  const double n = ExactRint64(x * kLog2E);
+  double r = ExactFma64(-n, kLn2High, x);
+  r = ExactFma64(-n, kLn2Low, r);
   double p = 1.0;  // Horner by division-free factorials: p = 1 + r/k * p, k = 14 .. 1
   for (int k = 14; k >= 1; --k) {
-    p = std::fma(r * (1.0 / k), p, 1.0);
+    p = ExactFma64(r * (1.0 / k), p, 1.0);
   }
-  const auto bits = static_cast<std::uint64_t>(static_cast<std::int64_t>(n) + 1023) << 52U;
-  return p * std::bit_cast<double>(bits);
+  const auto power = static_cast<std::uint64_t>(static_cast<std::int64_t>(n) + 1023) << 52U;
+  return p * ExactFromBits64(power);
+}
+
+// ln(1 + e^x); x itself above 20, where they differ by less than half an ulp. Within 1 ulp; NaN
+// stays NaN.
+BLOOMERY_EXACT float ExactSoftplus(float x) {
+  constexpr float kSame = 20.0F;
+  constexpr float kLow = -87.0F;
+  if (x != x || x > kSame) {
+    return x;
+  }
+  const double e = ExactExp64(static_cast<double>(x < kLow ? kLow : x));
+  const double y = 1.0 + e;
+  // What the sum lost is put back by the quotient.
+  return static_cast<float>(y == 1.0 ? e : ExactLog(y) * (e / (y - 1.0)));
 }
 
 // base^exponent for base > 0.

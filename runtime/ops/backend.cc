@@ -9,6 +9,8 @@
 #include "kernels-common/attention/cpu/attention.h"
 #include "kernels-common/attention/reference.h"
 #include "kernels-common/cpu/isa.h"
+#include "kernels-common/delta/cpu/delta.h"
+#include "kernels-common/delta/reference.h"
 #include "kernels-common/elementwise/cpu/elementwise.h"
 #include "kernels-common/elementwise/reference.h"
 #include "kernels-common/linear/cpu/linear.h"
@@ -43,10 +45,18 @@ constexpr Backend CpuBackend() {
              std::span<std::byte> scratch) { return cpu::Linear(kIsa, args, begin, end, scratch); },
       .rms_norm = [](const kernels::RmsNormArgs& args, size_t begin,
                      size_t end) { cpu::RmsNorm(kIsa, args, begin, end); },
+      .l2_norm = [](const kernels::L2NormArgs& args, size_t begin,
+                    size_t end) { cpu::L2Norm(kIsa, args, begin, end); },
       .rope = [](const kernels::RopeArgs& args, size_t begin,
                  size_t end) { cpu::Rope(kIsa, args, begin, end); },
       .add = [](const float* a, const float* b, float* y,
                 size_t count) { cpu::Add(kIsa, a, b, y, count); },
+      .gate = [](const kernels::GateArgs& args, size_t begin,
+                 size_t end) { cpu::Gate(kIsa, args, begin, end); },
+      .short_conv = [](const kernels::ShortConvArgs& args, size_t rows, size_t begin,
+                       size_t end) { cpu::ShortConv(kIsa, args, rows, begin, end); },
+      .delta = [](const kernels::DeltaArgs& args, size_t rows,
+                  size_t head) { cpu::Delta(kIsa, args, rows, head); },
       .embed = [](const kernels::EmbedArgs& args, size_t begin,
                   size_t end) { cpu::Embed(kIsa, args, begin, end); },
       .attention_scratch = cpu::AttentionScratchBytes,
@@ -129,8 +139,12 @@ constexpr Backend kReference = {
       return (end - begin) * args.weight.row_bytes;
     },
     .rms_norm = ref::RmsNorm,
+    .l2_norm = ref::L2Norm,
     .rope = ref::Rope,
     .add = ref::Add,
+    .gate = ref::Gate,
+    .short_conv = ref::ShortConv,
+    .delta = ref::Delta,
     .embed = ref::Embed,
     .attention_scratch = [](const kernels::AttentionArgs& args) -> size_t {
       return AttentionReferenceFloats(args) * sizeof(float);

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "kernels-common/attention/attention.h"
+#include "kernels-common/delta/delta.h"
 #include "kernels-common/elementwise/elementwise.h"
 #include "kernels-common/linear/linear.h"
 #include "kernels-common/moe/moe.h"
@@ -27,8 +28,13 @@ struct Backend {
   size_t (*linear)(const kernels::LinearArgs& args, size_t n_begin, size_t n_end,
                    std::span<std::byte> scratch);
   void (*rms_norm)(const kernels::RmsNormArgs& args, size_t row_begin, size_t row_end);
+  void (*l2_norm)(const kernels::L2NormArgs& args, size_t row_begin, size_t row_end);
   void (*rope)(const kernels::RopeArgs& args, size_t row_begin, size_t row_end);
   void (*add)(const float* a, const float* b, float* y, size_t count);
+  void (*gate)(const kernels::GateArgs& args, size_t row_begin, size_t row_end);
+  void (*short_conv)(const kernels::ShortConvArgs& args, size_t rows, size_t channel_begin,
+                     size_t channel_end);
+  void (*delta)(const kernels::DeltaArgs& args, size_t rows, size_t head);
   void (*embed)(const kernels::EmbedArgs& args, size_t row_begin, size_t row_end);
   size_t (*attention_scratch)(const kernels::AttentionArgs& args);
   void (*attention)(const kernels::AttentionArgs& args, size_t row_begin, size_t row_end,

@@ -12,4 +12,8 @@ void SwiGlu(const float* gate, const float* up, float* h, std::size_t count) {
   SwiGluLanes<Avx2Lanes>(gate, up, h, count);
 }
 
+void Gate(const GateArgs& args, std::size_t row_begin, std::size_t row_end) {
+  GateRows<Avx2Lanes>(args, row_begin, row_end);
+}
+
 }  // namespace bloomery::kernels::cpu::avx2

@@ -15,6 +15,10 @@ void SwiGlu(Isa isa, const float* gate, const float* up, float* h, std::size_t c
   BLOOMERY_KERNEL_512(isa, SwiGlu)(gate, up, h, count);
 }
 
+void Gate(Isa isa, const GateArgs& args, std::size_t row_begin, std::size_t row_end) {
+  BLOOMERY_KERNEL(isa, Gate)(args, row_begin, row_end);
+}
+
 // A few rows a pass: the table's own decode is fast enough on every instruction set.
 void Embed(Isa /*isa*/, const EmbedArgs& args, std::size_t row_begin, std::size_t row_end) {
   for (std::size_t row = row_begin; row < row_end; ++row) {

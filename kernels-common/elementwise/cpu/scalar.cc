@@ -12,4 +12,8 @@ void SwiGlu(const float* gate, const float* up, float* h, std::size_t count) {
   SwiGluLanes<ScalarLanes>(gate, up, h, count);
 }
 
+void Gate(const GateArgs& args, std::size_t row_begin, std::size_t row_end) {
+  GateRows<ScalarLanes>(args, row_begin, row_end);
+}
+
 }  // namespace bloomery::kernels::cpu::scalar

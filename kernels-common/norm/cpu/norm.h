@@ -1,4 +1,4 @@
-// CPU kernels of RMS norm. Bits equal reference::RmsNorm on every Isa; rows are independent.
+// CPU kernels of RMS norm and L2 norm. Bits equal the references on every Isa; rows are independent.
 #pragma once
 
 #include <cstddef>
@@ -9,5 +9,6 @@
 namespace bloomery::kernels::cpu {
 
 void RmsNorm(Isa isa, const RmsNormArgs& args, std::size_t row_begin, std::size_t row_end);
+void L2Norm(Isa isa, const L2NormArgs& args, std::size_t row_begin, std::size_t row_end);
 
 }  // namespace bloomery::kernels::cpu

@@ -1,0 +1,11 @@
+#include "kernels-common/cpu/lanes_avx512.h"
+#include "kernels-common/delta/cpu/impl.h"
+#include "kernels-common/delta/cpu/isa_entries.h"
+
+namespace bloomery::kernels::cpu::avx512vnni {
+
+void Delta(const DeltaArgs& args, std::size_t rows, std::size_t head) {
+  DeltaLanes<Avx512Lanes>(args, rows, head);
+}
+
+}  // namespace bloomery::kernels::cpu::avx512vnni
