@@ -57,11 +57,11 @@ void CheckRouter(const sdk::Model& model) {
   const std::string scale = model.ArchKey("expert_weights_scale");
   RefuseUnless(model.FindF64(scale).value_or(1.0) == 1.0,
                "metadata key '" + scale + "' is not 1: this family does not scale pick weights");
-  for (const char* name : {"expert_shared_count", "nextn_predict_layers"}) {
-    const std::string key = model.ArchKey(name);
-    RefuseUnless(model.FindU64(key).value_or(0) == 0,
-                 "metadata key '" + key + "' is not 0: this version does not compute that part");
-  }
+  const std::string shared = model.ArchKey("expert_shared_count");
+  const uint64_t count = model.FindU64(shared).value_or(0);
+  const bool one = count == 1 && model.Has(model.ArchKey("expert_shared_feed_forward_length"));
+  RefuseUnless(count == 0 || one, "metadata key '" + shared + "' is " + std::to_string(count) +
+                                      ": this version does not compute that part");
 }
 
 void CheckExperts(const sdk::Model& model, const Hyper& hyper) {
@@ -76,6 +76,94 @@ void CheckExperts(const sdk::Model& model, const Hyper& hyper) {
                    "use a file with ffn_gate_exps and ffn_up_exps");
 }
 
+void ReadFeedForward(const sdk::Model& model, Hyper& hyper) {
+  const auto in = [&](const char* key, uint64_t low, uint64_t high) {
+    return model.U64In(model.ArchKey(key), low, high);
+  };
+  // Dense models have no such key, or say 0.
+  if (model.FindU64(model.ArchKey("expert_count")).value_or(0) == 0) {
+    const std::string router = "blk.0.ffn_gate_inp.weight";
+    RefuseUnless(!model.FindTensor(router), "tensor '" + router + "' is there, metadata key '" +
+                                                model.ArchKey("expert_count") + "' is not");
+    hyper.ff = in("feed_forward_length", 1, kWidthMax);
+    return;
+  }
+  hyper.experts = static_cast<uint32_t>(in("expert_count", 1, kExpertsMax));
+  hyper.experts_used = static_cast<uint32_t>(in("expert_used_count", 1, kExpertsMax));
+  hyper.ff = in("expert_feed_forward_length", 1, kWidthMax);
+  if (model.Has(model.ArchKey("expert_shared_feed_forward_length"))) {
+    hyper.shared_ff = in("expert_shared_feed_forward_length", 0, kWidthMax);
+  }
+  CheckRouter(model);
+  CheckExperts(model, hyper);
+}
+
+// The file's own list where it has one, else every layer but each interval-th.
+std::vector<bool> RecurrentLayers(const sdk::Model& model, const Hyper& hyper) {
+  const std::string list = model.ArchKey("attention.recurrent_layers");
+  std::vector<bool> recurrent(hyper.layers);
+  if (!model.Has(list)) {
+    const std::string key = model.ArchKey("full_attention_interval");
+    constexpr uint64_t kUsual = 4;
+    const uint64_t interval = model.Has(key) ? model.U64In(key, 1, kLayersMax) : kUsual;
+    for (uint32_t l = 0; l < hyper.layers; ++l) recurrent[l] = (l + 1) % interval != 0;
+    return recurrent;
+  }
+  const std::vector<bool> said = model.BoolArray(list);
+  const uint32_t all = hyper.layers + hyper.draft_layers;
+  RefuseUnless(said.size() == all, "metadata key '" + list + "' has " +
+                                       std::to_string(said.size()) + " values for " +
+                                       std::to_string(all) + " layers");
+  for (uint32_t l = 0; l < hyper.layers; ++l) recurrent[l] = said[l];
+  return recurrent;
+}
+
+// Text rows have one position on every axis, so sections change nothing; they must still be those
+// of this family.
+void CheckSections(const sdk::Model& model, const Hyper& hyper) {
+  const std::string key = model.ArchKey("rope.dimension_sections");
+  if (!model.Has(key)) return;
+  int64_t sum = 0;
+  for (const int64_t section : model.I64Array(key)) {
+    RefuseUnless(section >= 0 && section <= static_cast<int64_t>(kWidthMax),
+                 "metadata key '" + key + "' has a section of " + std::to_string(section));
+    sum += section;
+  }
+  RefuseUnless(sum == static_cast<int64_t>(hyper.rope_dims / 2),
+               "metadata key '" + key + "' sums to " + std::to_string(sum) + ", must be half of '" +
+                   model.ArchKey("rope.dimension_count") +
+                   "' = " + std::to_string(hyper.rope_dims));
+}
+
+void ReadHybrid(const sdk::Model& model, Hyper& hyper) {
+  const auto in = [&](const char* key, uint64_t low, uint64_t high) {
+    return model.U64In(model.ArchKey(key), low, high);
+  };
+  hyper.hybrid = true;
+  constexpr uint64_t kTapsMax = 8;
+  hyper.delta.taps = in("ssm.conv_kernel", 2, kTapsMax);
+  hyper.delta.head_dim = in("ssm.state_size", 1, kWidthMax);
+  hyper.delta.key_heads = in("ssm.group_count", 1, kHeadsMax);
+  hyper.delta.value_heads = in("ssm.time_step_rank", 1, kHeadsMax);
+  const uint64_t inner = in("ssm.inner_size", 1, kWidthMax);
+  RefuseUnless(inner == hyper.delta.value_heads * hyper.delta.head_dim,
+               "metadata key '" + model.ArchKey("ssm.inner_size") + "' is " +
+                   std::to_string(inner) + ", must be '" + model.ArchKey("ssm.time_step_rank") +
+                   "' times '" + model.ArchKey("ssm.state_size") + "'");
+  RefuseUnless(hyper.delta.value_heads % hyper.delta.key_heads == 0,
+               "metadata key '" + model.ArchKey("ssm.time_step_rank") + "' is " +
+                   std::to_string(hyper.delta.value_heads) + ", no multiple of '" +
+                   model.ArchKey("ssm.group_count") +
+                   "' = " + std::to_string(hyper.delta.key_heads));
+  RefuseUnless(hyper.key_dim == hyper.value_dim,
+               "metadata keys '" + model.ArchKey("attention.key_length") + "' and '" +
+                   model.ArchKey("attention.value_length") +
+                   "' differ: gates have the width of "
+                   "keys and meet values");
+  hyper.recurrent = RecurrentLayers(model, hyper);
+  CheckSections(model, hyper);
+}
+
 }  // namespace
 
 Hyper ReadHyper(const sdk::Model& model) {
@@ -83,7 +171,11 @@ Hyper ReadHyper(const sdk::Model& model) {
     return model.U64In(model.ArchKey(key), low, high);
   };
   Hyper hyper;
-  hyper.layers = static_cast<uint32_t>(in("block_count", 1, kLayersMax));
+  const auto blocks = static_cast<uint32_t>(in("block_count", 1, kLayersMax));
+  const std::string drafts = model.ArchKey("nextn_predict_layers");
+  hyper.draft_layers =
+      model.Has(drafts) ? static_cast<uint32_t>(model.U64In(drafts, 0, blocks - 1)) : 0;
+  hyper.layers = blocks - hyper.draft_layers;
   hyper.width = in("embedding_length", 1, kWidthMax);
   hyper.heads = in("attention.head_count", 1, kHeadsMax);
   hyper.kv_heads = in("attention.head_count_kv", 1, kHeadsMax);
@@ -109,11 +201,9 @@ Hyper ReadHyper(const sdk::Model& model) {
   hyper.rope_base = Above(model, "rope.freq_base", 1.0);
   CheckRopeScaling(model);
   hyper.eps = Above(model, "attention.layer_norm_rms_epsilon", 0.0);
-  hyper.experts = static_cast<uint32_t>(in("expert_count", 1, kExpertsMax));
-  hyper.experts_used = static_cast<uint32_t>(in("expert_used_count", 1, kExpertsMax));
-  hyper.expert_ff = in("expert_feed_forward_length", 1, kWidthMax);
-  CheckRouter(model);
-  CheckExperts(model, hyper);
+  hyper.recurrent.resize(hyper.layers);
+  if (model.Has(model.ArchKey("ssm.state_size"))) ReadHybrid(model, hyper);
+  ReadFeedForward(model, hyper);
   hyper.context = in("context_length", 1, UINT32_MAX);
   hyper.vocabulary = model.GetTensor("token_embd.weight").ne[1];
   hyper.tied_head = !model.FindTensor("output.weight");

@@ -1,10 +1,15 @@
-// The Qwen3 mixture-of-experts models: grouped-query attention with a norm on each query and key
-// head and rope over neox halves, then a softmax router over SwiGLU experts, in every layer.
+// The models of the Qwen3 family: grouped-query attention with a norm on each query and key head
+// and rope over neox halves, then a dense SwiGLU or a softmax router over SwiGLU experts, in every
+// layer. The hybrid ones have gated delta-net layers between layers of gated attention, and a
+// shared expert.
 
 #include <algorithm>
 #include <array>
+#include <bloomery/blocks/attention.hpp>
+#include <bloomery/blocks/delta_net.hpp>
+#include <bloomery/blocks/feed_forward.hpp>
 #include <bloomery/bloomery.hpp>
-#include <cmath>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,13 +20,42 @@
 namespace bloomery::qwen3 {
 namespace {
 
+namespace blocks = sdk::blocks;
+
 constexpr auto kArchitectures = std::to_array<std::string_view>({QWEN3_ARCHITECTURES});
 
+// What a draft layer of a file may hold: one layer of attention and experts, and what joins it.
+constexpr auto kDraftTensors = std::to_array<std::string_view>({"attn_norm",
+                                                                "attn_q",
+                                                                "attn_k",
+                                                                "attn_v",
+                                                                "attn_q_norm",
+                                                                "attn_k_norm",
+                                                                "attn_output",
+                                                                "post_attention_norm",
+                                                                "ffn_gate",
+                                                                "ffn_up",
+                                                                "ffn_down",
+                                                                "ffn_gate_inp",
+                                                                "ffn_gate_exps",
+                                                                "ffn_up_exps",
+                                                                "ffn_down_exps",
+                                                                "ffn_gate_inp_shexp",
+                                                                "ffn_gate_shexp",
+                                                                "ffn_up_shexp",
+                                                                "ffn_down_shexp",
+                                                                "nextn.eh_proj",
+                                                                "nextn.enorm",
+                                                                "nextn.hnorm",
+                                                                "nextn.shared_head_norm",
+                                                                "nextn.embed_tokens",
+                                                                "nextn.shared_head_head"});
+
+// One of the two mixers.
 struct Layer {
-  sdk::Weight attn_norm, q, k, v, q_norm, k_norm, attn_out;
-  sdk::Weight ffn_norm, router;
-  sdk::Bank bank;
-  sdk::Plane k_plane, v_plane;
+  std::optional<blocks::DeltaNet> delta;
+  std::optional<blocks::Attention> attention;
+  blocks::FeedForward feed_forward;
 };
 
 class Qwen3 {
@@ -43,9 +77,7 @@ class Qwen3 {
     embedding_ = seat.AddWeight({.pattern = "token_embd.weight",
                                  .role = BL_ROLE_TABLE,
                                  .ne = {hyper_.width, hyper_.vocabulary}});
-    for (uint32_t l = 0; l < hyper_.layers; ++l) {
-      layers_.push_back(DescribeLayer(seat, static_cast<int32_t>(l)));
-    }
+    for (uint32_t l = 0; l < hyper_.layers; ++l) layers_.push_back(DescribeLayer(seat, l));
     output_norm_ = seat.AddWeight(
         {.pattern = "output_norm.weight", .role = BL_ROLE_NORM, .ne = {hyper_.width}});
     const uint32_t alias = BL_WEIGHT_ALIAS;
@@ -53,17 +85,23 @@ class Qwen3 {
                             .role = BL_ROLE_HEAD,
                             .ne = {hyper_.width, hyper_.vocabulary},
                             .flags = hyper_.tied_head ? alias : 0});
+    for (uint32_t l = hyper_.layers; l < hyper_.layers + hyper_.draft_layers; ++l) {
+      for (const std::string_view name : kDraftTensors) {
+        seat.Ignore("blk." + std::to_string(l) + "." + std::string(name) + ".weight");
+      }
+    }
     seat.AddEntry<&Qwen3::BuildMain>({.name = "main", .needs = BL_NEEDS_LOGITS});
   }
 
   void BuildMain(sdk::Graph& g, const bl_build& /*build*/) const {
     sdk::Value x = g.Embed(g.Tokens(), embedding_);
     for (size_t l = 0; l < layers_.size(); ++l) {
+      const Layer& layer = layers_[l];
       g.Layer(static_cast<int32_t>(l));
       const std::string name = "layer." + std::to_string(l);
       g.Export(name + ".in", x);
-      x = Attention(g, layers_[l], x);
-      x = Experts(g, layers_[l], name, x);
+      x = layer.delta ? layer.delta->Build(g, x) : layer.attention->Build(g, x);
+      x = layer.feed_forward.Build(g, name, x);
     }
     g.Layer(-1);
     const sdk::Value hidden = g.RmsNorm(g.SelectRows(x), output_norm_, hyper_.eps);
@@ -74,85 +112,41 @@ class Qwen3 {
   static const void* GetExtension(std::string_view id) {
     return id == BL_EXT_CHAT_1 ? &Chat() : nullptr;
   }
+  const void* InstanceExtension(std::string_view id) const {
+    return id == BL_EXT_CHAT_1 && hyper_.hybrid ? &HybridChat() : nullptr;
+  }
 
  private:
-  Layer DescribeLayer(sdk::Seat& seat, int32_t l) const {
-    const auto weight = [&](const char* name, bl_role role, std::vector<uint64_t> ne) {
-      return seat.AddWeight({.pattern = std::string("blk.{l}.") + name + ".weight",
-                             .role = role,
-                             .layer = l,
-                             .ne = std::move(ne)});
-    };
-    const uint64_t q_width = hyper_.heads * hyper_.key_dim;
-    const uint64_t k_width = hyper_.kv_heads * hyper_.key_dim;
-    const uint64_t v_width = hyper_.kv_heads * hyper_.value_dim;
-    const uint64_t out_width = hyper_.heads * hyper_.value_dim;
+  Layer DescribeLayer(sdk::Seat& seat, uint32_t l) const {
+    const blocks::LayerWeights weights(seat, static_cast<int32_t>(l));
     Layer layer;
-    layer.attn_norm = weight("attn_norm", BL_ROLE_NORM, {hyper_.width});
-    layer.q = weight("attn_q", BL_ROLE_DENSE, {hyper_.width, q_width});
-    layer.k = weight("attn_k", BL_ROLE_DENSE, {hyper_.width, k_width});
-    layer.v = weight("attn_v", BL_ROLE_DENSE, {hyper_.width, v_width});
-    layer.q_norm = weight("attn_q_norm", BL_ROLE_NORM, {hyper_.key_dim});
-    layer.k_norm = weight("attn_k_norm", BL_ROLE_NORM, {hyper_.key_dim});
-    layer.attn_out = weight("attn_output", BL_ROLE_DENSE, {out_width, hyper_.width});
-    layer.ffn_norm = weight("ffn_norm", BL_ROLE_NORM, {hyper_.width});
-    layer.router = weight("ffn_gate_inp", BL_ROLE_ROUTER, {hyper_.width, hyper_.experts});
-    layer.bank = seat.AddBank({.layer = l,
-                               .experts = hyper_.experts,
-                               .used = hyper_.experts_used,
-                               .width = hyper_.width,
-                               .ff = hyper_.expert_ff});
-    const auto part = [&](const char* name, bl_bank_part kind, uint64_t in, uint64_t out) {
-      seat.AddWeight({.pattern = std::string("blk.{l}.") + name + ".weight",
-                      .role = BL_ROLE_ROUTED,
-                      .layer = l,
-                      .ne = {in, out, hyper_.experts},
-                      .bank = layer.bank,
-                      .part = kind});
-    };
-    part("ffn_gate_exps", BL_PART_GATE, hyper_.width, hyper_.expert_ff);
-    part("ffn_up_exps", BL_PART_UP, hyper_.width, hyper_.expert_ff);
-    part("ffn_down_exps", BL_PART_DOWN, hyper_.expert_ff, hyper_.width);
-    const std::string number = std::to_string(l);
-    layer.k_plane = seat.AddPlane(
-        {.name = "k." + number, .layer = l, .plane_class = BL_CLASS_K, .width = k_width});
-    layer.v_plane = seat.AddPlane(
-        {.name = "v." + number, .layer = l, .plane_class = BL_CLASS_V, .width = v_width});
+    if (hyper_.recurrent[l]) {
+      layer.delta.emplace(weights, blocks::DeltaNetShape{.width = hyper_.width,
+                                                         .key_heads = hyper_.delta.key_heads,
+                                                         .value_heads = hyper_.delta.value_heads,
+                                                         .head_dim = hyper_.delta.head_dim,
+                                                         .taps = hyper_.delta.taps,
+                                                         .eps = hyper_.eps});
+    } else {
+      layer.attention.emplace(weights, blocks::AttentionShape{.width = hyper_.width,
+                                                              .heads = hyper_.heads,
+                                                              .kv_heads = hyper_.kv_heads,
+                                                              .key_dim = hyper_.key_dim,
+                                                              .value_dim = hyper_.value_dim,
+                                                              .rope_dims = hyper_.rope_dims,
+                                                              .rope_base = hyper_.rope_base,
+                                                              .eps = hyper_.eps,
+                                                              .gated = hyper_.hybrid});
+    }
+    layer.feed_forward =
+        blocks::FeedForward(weights, {.width = hyper_.width,
+                                      .eps = hyper_.eps,
+                                      .norm = hyper_.hybrid ? "post_attention_norm" : "ffn_norm",
+                                      .ff = hyper_.ff,
+                                      .experts = hyper_.experts,
+                                      .experts_used = hyper_.experts_used,
+                                      .shared_ff = hyper_.shared_ff});
     return layer;
-  }
-
-  // x + output projection of attention over the normed x.
-  sdk::Value Attention(sdk::Graph& g, const Layer& layer, sdk::Value x) const {
-    const auto heads = static_cast<int64_t>(hyper_.heads);
-    const auto kv_heads = static_cast<int64_t>(hyper_.kv_heads);
-    const auto key_dim = static_cast<int64_t>(hyper_.key_dim);
-    const sdk::RopeOptions rope = {.dims = static_cast<int64_t>(hyper_.rope_dims),
-                                   .base = hyper_.rope_base};
-    const sdk::Value normed = g.RmsNorm(x, layer.attn_norm, hyper_.eps);
-    const auto [q, k, v] = g.Linear(normed, {layer.q, layer.k, layer.v});
-    const auto turn = [&](sdk::Value value, sdk::Weight norm, int64_t count) {
-      return g.Rope(g.RmsNorm(g.Reshape(value, {key_dim, count}), norm, hyper_.eps), rope);
-    };
-    const sdk::Value queries = turn(q, layer.q_norm, heads);
-    g.Append(turn(k, layer.k_norm, kv_heads), layer.k_plane);
-    g.Append(v, layer.v_plane);
-    const sdk::Value mixed =
-        g.Attention(queries, layer.k_plane, layer.v_plane,
-                    {.kv_heads = kv_heads, .scale = 1.0 / std::sqrt(static_cast<double>(key_dim))});
-    const auto out_width = static_cast<int64_t>(hyper_.heads * hyper_.value_dim);
-    return g.Add(x, g.Linear(g.Reshape(mixed, {out_width}), layer.attn_out));
-  }
-
-  // x + the picked experts over the normed x.
-  sdk::Value Experts(sdk::Graph& g, const Layer& layer, const std::string& name,
-                     sdk::Value x) const {
-    const sdk::Value normed = g.RmsNorm(x, layer.ffn_norm, hyper_.eps);
-    const sdk::Routed routed =
-        g.Router(normed, layer.router, {.used = static_cast<int64_t>(hyper_.experts_used)});
-    g.Export(name + ".router.logits", routed.logits);
-    g.Export(name + ".router.weights", routed.weights);
-    g.Export(name + ".router.ids", routed.ids);
-    return g.RoutedExperts(normed, routed, x, layer.bank);
   }
 
   Hyper hyper_;

@@ -383,8 +383,9 @@ void Engine::Loop::PackPromptRows(int32_t rows_max) {
   });
   int32_t quarter = rows_max / 4;
   for (int32_t& id : prompt_order_) {
-    const int32_t left = slots_[static_cast<size_t>(id)].prompt_left();
-    if (left > quarter) continue;
+    const Slot& slot = slots_[static_cast<size_t>(id)];
+    const int32_t left = slot.prompt_left();
+    if (left > quarter || reuse_->PromptRows(slot) < left) continue;
     AddPromptRows(id, left);
     quarter -= left;
     rows_max -= left;
@@ -392,7 +393,7 @@ void Engine::Loop::PackPromptRows(int32_t rows_max) {
   }
   for (const int32_t id : prompt_order_) {
     if (id < 0) continue;
-    const int32_t count = std::min(rows_max, slots_[static_cast<size_t>(id)].prompt_left());
+    const int32_t count = std::min(rows_max, reuse_->PromptRows(slots_[static_cast<size_t>(id)]));
     if (count == 0) return;
     AddPromptRows(id, count);
     rows_max -= count;
@@ -463,6 +464,7 @@ void Engine::Loop::Advance(const Part& part) {
     return;
   }
   const bool report = slot.AdvancePrompt(part.rows, options_.batch_rows);
+  reuse_->PromptAdvanced(slot);
   if (report && slot.request().return_progress) {
     const PromptStats stats = slot.prompt_stats(clock_.Now());
     Post(slot.generation(), Progress{.total = static_cast<int32_t>(slot.request().prompt.size()),

@@ -51,13 +51,13 @@ class Engine::Loop {
     bool asked_folder = false;  // what the folder holds of its prompt was read, or is not worth it
   };
 
-  // A slot action on its way. What a worker did about a file is in `result`, `tokens`, `blocks`.
+  // A slot action on its way. What a worker did about a file is in `result`, `tokens`, `state`.
   struct Action {
     SlotAction what;
     SlotAction::Result result;
     bool read = false;  // kRestore: the file was read, or refused
     std::vector<text::TokenId> tokens;
-    std::vector<state::BlockPtr> blocks;
+    state::SlotState state;
     Clock::TimePoint started;
   };
 

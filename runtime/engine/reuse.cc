@@ -44,20 +44,35 @@ Reuse::Reuse(exec::PassRunner& runner, std::vector<Slot>& slots, const CacheOpti
     : runner_(runner),
       slots_(slots),
       row_bytes_(runner.StateRowBytes()),
+      // Half of the cache's memory where rows alone are not a state.
+      checkpoints_(runner, options.ram_bytes / 2),
       identity_(WithPlanes(options.identity, runner)) {
   const bool cached = options.ram_bytes > 0 && row_bytes_ > 0;
+  if (checkpoints_.needed() && !checkpoints_.on()) {
+    LOG(WARNING)
+        << "this model's slots cannot be cut by position, and the prompt cache has no room "
+           "for copies of their state ("
+        << runner.CheckpointBytes()
+        << " bytes each, in half of the cache): a prompt that leaves the slot's own path is "
+           "evaluated from its start";
+  }
   if (cached && !options.folder.empty()) {
+    if (checkpoints_.needed()) {
+      throw Error(ErrorKind::kUnsupported,
+                  "--cache-disk: this model's slots cannot be cut by position, and copies of their "
+                  "state are kept in memory only; start without it");
+    }
     disk_ =
         std::make_unique<state::DiskTier>(RealFileSystem(), options.folder, identity_, row_bytes_);
   }
   worker_ = std::make_unique<state::IoWorker>(std::move(wake));
   if (!cached) return;
-  cache_ = std::make_unique<state::PromptCache>(
-      state::PromptCache::Options{.row_bytes = row_bytes_,
-                                  .ram_bytes_max = options.ram_bytes,
-                                  .disk = disk_.get(),
-                                  .worker = worker_.get(),
-                                  .disk_bytes_max = options.folder_bytes});
+  cache_ = std::make_unique<state::PromptCache>(state::PromptCache::Options{
+      .row_bytes = row_bytes_,
+      .ram_bytes_max = checkpoints_.needed() ? options.ram_bytes / 2 : options.ram_bytes,
+      .disk = disk_.get(),
+      .worker = worker_.get(),
+      .disk_bytes_max = options.folder_bytes});
 }
 
 const Slot* Reuse::Other(const Slot& slot, std::span<const text::TokenId> wanted,
@@ -104,22 +119,30 @@ Reused Reuse::Prepare(Slot& slot, const GenerateRequest& request) {
     const Stopwatch watch(&counters_.take_seconds);
     const std::span<const text::TokenId> wanted = Wanted(request);
     common = CommonPrefix(slot.tokens(), wanted);
-    const int32_t own = common > 0 ? runner_.Keepable(slot.id(), common) : 0;
+    const Front own = OwnFront(slot, wanted.first(static_cast<size_t>(common)));
     int32_t of_other = 0;
     const Slot* const other = Other(slot, wanted, &of_other);
     state::PromptCache::Match match;
     if (cache_ != nullptr) match = cache_->Find(wanted);
+    const Front cached = CachedFront(match, wanted);
     Save(slot, common);
-    if (match.at_hand > std::max(own, of_other)) {
-      CutTo(slot, own);
-      reused.own = own;
-      TakeFromCache(slot, match, wanted, reused);
-    } else if (of_other > own) {
+    if (cached.rows > std::max(own.rows, of_other)) {
+      const int32_t kept = std::min(common, cached.rows);
+      CutTo(slot, kept);
+      reused.own = kept;
+      TakeFromCache(slot, match, wanted.first(static_cast<size_t>(cached.rows)), reused);
+      if (cached.checkpoint != nullptr && slot.length() < cached.rows) {
+        CutTo(slot, 0);  // a copy failed on the way: no state lies there
+        reused = {};
+      } else if (cached.checkpoint != nullptr) {
+        StandAt(slot, cached);
+      }
+    } else if (of_other > own.rows) {
       CutTo(slot, 0);
       reused.other = CopyRows(*other, slot, of_other);
     } else {
-      CutTo(slot, own);
-      reused.own = own;
+      StandAt(slot, own);
+      reused.own = slot.length();
     }
     if (cache_ != nullptr) cache_->ReleaseLoaded();
   }
@@ -145,15 +168,61 @@ int32_t Reuse::CopyRows(const Slot& from, Slot& to, int32_t rows) {
   return rows;
 }
 
-// Appends the rows behind those that the slot keeps of its own.
+Reuse::Front Reuse::OwnFront(const Slot& slot, std::span<const text::TokenId> common) {
+  if (common.empty()) return {};
+  Front front = {.rows = runner_.Keepable(slot.id(), static_cast<int32_t>(common.size())),
+                 .checkpoint = nullptr};
+  if (!checkpoints_.needed()) return front;
+  const CheckpointPtr longest = checkpoints_.Longest(common);
+  if (longest != nullptr && longest->length() > front.rows) {
+    front = {.rows = longest->length(), .checkpoint = longest};
+  }
+  return front;
+}
+
+Reuse::Front Reuse::CachedFront(const state::PromptCache::Match& match,
+                                std::span<const text::TokenId> wanted) {
+  if (!checkpoints_.needed()) return {.rows = match.at_hand, .checkpoint = nullptr};
+  CheckpointPtr longest = checkpoints_.Longest(wanted.first(static_cast<size_t>(match.at_hand)));
+  if (longest == nullptr) return {};
+  const int32_t rows = longest->length();
+  return {.rows = rows, .checkpoint = std::move(longest)};
+}
+
+void Reuse::StandAt(Slot& slot, const Front& front) {
+  if (front.checkpoint == nullptr) {
+    CutTo(slot, front.rows);
+    return;
+  }
+  try {
+    runner_.RestoreCheckpoint(slot.id(), front.rows, front.checkpoint->state);
+    slot.CutTo(front.rows);
+  } catch (const Error& error) {
+    LOG(WARNING) << "slot " << slot.id() << ": a saved state cannot be taken up: " << error.what();
+    CutTo(slot, 0);
+  }
+}
+
+int32_t Reuse::PromptRows(const Slot& slot) const {
+  return checkpoints_.RowsUntilDue(slot.length(),
+                                   static_cast<int32_t>(slot.request().prompt.size()));
+}
+
+void Reuse::PromptAdvanced(const Slot& slot) {
+  if (checkpoints_.Due(slot.length(), static_cast<int32_t>(slot.request().prompt.size()))) {
+    checkpoints_.Take(slot.id(), slot.tokens());
+  }
+}
+
 void Reuse::TakeFromCache(Slot& slot, const state::PromptCache::Match& match,
-                          std::span<const text::TokenId> wanted, Reused& reused) {
+                          std::span<const text::TokenId> front, Reused& reused) {
+  const auto rows = static_cast<int32_t>(front.size());
   for (const state::PromptCache::Step& step : match.steps) {
-    const int32_t end = step.first + step.rows;
-    if (step.block == nullptr || end > match.at_hand) break;
+    const int32_t end = std::min(step.first + step.rows, rows);
+    if (step.block == nullptr || step.first >= rows) break;
     if (end <= slot.length()) continue;
     const int32_t skip = slot.length() - step.first;
-    const int32_t count = step.rows - skip;
+    const int32_t count = end - slot.length();
     try {
       runner_.AppendRows(slot.id(), {.rows = step.block->rows(), .bytes = step.block->bytes()},
                          skip, count);
@@ -162,7 +231,7 @@ void Reuse::TakeFromCache(Slot& slot, const state::PromptCache::Match& match,
                    << slot.length() << " on: " << error.what();
       break;
     }
-    slot.Append(wanted.subspan(static_cast<size_t>(slot.length()), static_cast<size_t>(count)));
+    slot.Append(front.subspan(static_cast<size_t>(slot.length()), static_cast<size_t>(count)));
     (step.from_disk ? reused.disk : reused.memory) += count;
   }
   cache_->Use(match);
@@ -174,6 +243,7 @@ void Reuse::Save(const Slot& slot, int32_t keep) {
   cache_->Save(slot.tokens(), [&](int32_t first, int32_t rows, std::span<std::byte> room) {
     runner_.ReadRows(slot.id(), first, rows, room);
   });
+  checkpoints_.Take(slot.id(), slot.tokens());
 }
 
 void Reuse::Empty(Slot& slot) {
@@ -186,23 +256,29 @@ void Reuse::Erase(Slot& slot) {
   CutTo(slot, 0);
 }
 
-std::vector<state::BlockPtr> Reuse::Snapshot(const Slot& slot) const {
-  std::vector<state::BlockPtr> blocks;
+state::SlotState Reuse::Snapshot(const Slot& slot) const {
+  state::SlotState state;
   for (int32_t first = 0; first < slot.length(); first += state::kBlockRows) {
     const int32_t rows = std::min(state::kBlockRows, slot.length() - first);
     auto block = std::make_shared<state::Block>(rows, row_bytes_);
     runner_.ReadRows(slot.id(), first, rows, block->room());
-    blocks.push_back(std::move(block));
+    state.blocks.push_back(std::move(block));
   }
-  return blocks;
+  if (checkpoints_.needed() && slot.length() > 0) {
+    state.checkpoint.resize(runner_.CheckpointBytes());
+    runner_.ReadCheckpoint(slot.id(), state.checkpoint);
+  }
+  return state;
 }
 
-void Reuse::Fill(Slot& slot, std::span<const text::TokenId> tokens,
-                 std::span<const state::BlockPtr> blocks) {
+void Reuse::Fill(Slot& slot, std::span<const text::TokenId> tokens, const state::SlotState& state) {
   try {
-    for (const state::BlockPtr& block : blocks) {
+    for (const state::BlockPtr& block : state.blocks) {
       runner_.AppendRows(slot.id(), {.rows = block->rows(), .bytes = block->bytes()}, 0,
                          block->rows());
+    }
+    if (checkpoints_.needed() && !tokens.empty()) {
+      runner_.RestoreCheckpoint(slot.id(), static_cast<int32_t>(tokens.size()), state.checkpoint);
     }
   } catch (const Error&) {
     runner_.Cut(slot.id(), 0);

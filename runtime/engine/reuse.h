@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/engine/checkpoints.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/slot.h"
 #include "runtime/exec/pass.h"
@@ -48,15 +49,20 @@ class Reuse {
   // Saves what the slot holds, where it holds more than its first `keep` tokens.
   void Save(const Slot& slot, int32_t keep);
 
+  // Rows of the slot's prompt that its next pass may have, so that it ends where a checkpoint is
+  // due.
+  int32_t PromptRows(const Slot& slot) const;
+  // A pass took the slot's prompt further.
+  void PromptAdvanced(const Slot& slot);
+
   // Empties the idle slot; its state is saved before.
   void Empty(Slot& slot);
   // Empties the idle slot and forgets its state in every tier that no other state shares it with.
   void Erase(Slot& slot);
   // The rows of the slot, for a file. Throws Error, std::bad_alloc.
-  std::vector<state::BlockPtr> Snapshot(const Slot& slot) const;
-  // Makes the empty slot hold these tokens and rows. Throws Error; the slot is then empty.
-  void Fill(Slot& slot, std::span<const text::TokenId> tokens,
-            std::span<const state::BlockPtr> blocks);
+  state::SlotState Snapshot(const Slot& slot) const;
+  // Makes the empty slot hold this state. Throws Error; the slot is then empty.
+  void Fill(Slot& slot, std::span<const text::TokenId> tokens, const state::SlotState& state);
 
   // For the folder at the end: saves every slot and writes, at most for `time`.
   void Close(std::chrono::milliseconds time);
@@ -71,8 +77,19 @@ class Reuse {
  private:
   // The other slot that holds most of `wanted`, and how much.
   const Slot* Other(const Slot& slot, std::span<const text::TokenId> wanted, int32_t* rows) const;
+  // The front of the prompt that one source can give a slot: its rows, and where the model has
+  // checkpoints the one behind them.
+  struct Front {
+    int32_t rows = 0;
+    CheckpointPtr checkpoint;  // null: the runner itself can stand there
+  };
+  Front OwnFront(const Slot& slot, std::span<const text::TokenId> common);
+  Front CachedFront(const state::PromptCache::Match& match, std::span<const text::TokenId> wanted);
+  // Behind the rows that the slot keeps of its own, up to those of `front`.
   void TakeFromCache(Slot& slot, const state::PromptCache::Match& match,
-                     std::span<const text::TokenId> wanted, Reused& reused);
+                     std::span<const text::TokenId> front, Reused& reused);
+  // The slot, which holds at least the rows of `front`, holds just those and can go on from there.
+  void StandAt(Slot& slot, const Front& front);
   void CutTo(Slot& slot, int32_t length);
   // Into the empty slot; returns how many came.
   int32_t CopyRows(const Slot& from, Slot& to, int32_t rows);
@@ -82,6 +99,7 @@ class Reuse {
   exec::PassRunner& runner_;
   std::vector<Slot>& slots_;
   const uint64_t row_bytes_;
+  Checkpoints checkpoints_;
   state::Identity identity_;
   std::unique_ptr<state::DiskTier> disk_;
   std::unique_ptr<state::IoWorker> worker_;

@@ -97,7 +97,7 @@ void Engine::Loop::RunAction(std::unique_ptr<Action> action) {
 
 void Engine::Loop::StartSave(std::unique_ptr<Action> action, const Slot& slot) {
   action->result.error =
-      Attempt(action->what.path, [&] { action->blocks = reuse_->Snapshot(slot); });
+      Attempt(action->what.path, [&] { action->state = reuse_->Snapshot(slot); });
   if (action->result.error) {
     finished_actions_.push_back(std::move(action));
     return;
@@ -108,10 +108,11 @@ void Engine::Loop::StartSave(std::unique_ptr<Action> action, const Slot& slot) {
   reuse_->worker().Post([this, shared]() -> state::IoWorker::Completion {
     const std::string& path = shared->what.path;
     shared->result.error = Attempt(path, [&] {
-      shared->result.bytes = state::WriteStateFile(path, reuse_->identity(), reuse_->row_bytes(),
-                                                   shared->tokens, 0, shared->blocks);
+      shared->result.bytes =
+          state::WriteStateFile(path, reuse_->identity(), reuse_->row_bytes(), shared->tokens, 0,
+                                shared->state.blocks, shared->state.checkpoint);
     });
-    shared->blocks.clear();
+    shared->state = {};
     return [this, shared] {
       shared->result.tokens = static_cast<int32_t>(shared->tokens.size());
       FinishAction(std::make_unique<Action>(std::move(*shared)));
@@ -127,13 +128,17 @@ void Engine::Loop::StartRead(std::unique_ptr<Action> action) {
       const state::StateFile file(RealFileSystem(), path,
                                   {.identity = &reuse_->identity(),
                                    .row_bytes = reuse_->row_bytes(),
-                                   .tokens_max = limits_.slot_context});
+                                   .tokens_max = limits_.slot_context,
+                                   .checkpoint_bytes = runner_.CheckpointBytes()});
       if (file.first() != 0) throw Error(ErrorKind::kBadModel, "it holds a part of a state only");
       for (const text::TokenId token : file.tokens()) {
         if (tokenizer_.Contains(token)) continue;
         throw Error(ErrorKind::kBadModel, "it holds tokens outside of the vocabulary");
       }
-      for (int32_t i = 0; i < file.blocks(); ++i) shared->blocks.push_back(file.Read(i));
+      for (int32_t i = 0; i < file.blocks(); ++i) {
+        shared->state.blocks.push_back(file.Read(i));
+      }
+      shared->state.checkpoint = file.ReadCheckpoint();
       shared->tokens = file.tokens();
       shared->result.bytes = file.bytes();
     });
@@ -149,9 +154,9 @@ void Engine::Loop::FinishRestore(Action& action, Slot& slot) {
   reuse_->Empty(slot);
   if (!action.result.error) {
     action.result.error =
-        Attempt(action.what.path, [&] { reuse_->Fill(slot, action.tokens, action.blocks); });
+        Attempt(action.what.path, [&] { reuse_->Fill(slot, action.tokens, action.state); });
   }
-  action.blocks.clear();
+  action.state = {};
   action.result.tokens = static_cast<int32_t>(action.tokens.size());
   action.result.ms =
       std::chrono::duration<double, std::milli>(clock_.Now() - action.started).count();

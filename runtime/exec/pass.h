@@ -63,7 +63,8 @@ class PassRunner {
   // otherwise. Valid until the next call.
   virtual std::span<const BestLogit> BestLogits(int32_t /*i*/) const { return {}; }
 
-  // Forgets the slot's rows from `length` on (0 empties it).
+  // Forgets the slot's rows from `length` on (0 empties it). Where Keepable says less, a checkpoint
+  // must be restored before the slot goes on.
   virtual void Cut(int32_t slot, int32_t length) = 0;
 
   // The longest length <= `length` that the slot can be cut back to exactly: `length` itself for
@@ -76,14 +77,27 @@ class PassRunner {
 
   // Bytes of one row over all append planes; 0: rows cannot leave this runner's slots.
   virtual uint64_t StateRowBytes() const { return 0; }
-  // What the bytes of a chunk mean: runners with the same text read each other's chunks.
+
+  // Bytes of the state that rows overwrite (a checkpoint); 0: there is none, and rows are all of a
+  // slot's state.
+  virtual uint64_t CheckpointBytes() const { return 0; }
+  // Copies the slot's state behind its last row into `bytes`. Throws Error(kDevice).
+  virtual void ReadCheckpoint(int32_t /*slot*/, std::span<std::byte> /*bytes*/) {}
+  // Makes the slot, which holds at least `length` rows, hold exactly those and the state that was
+  // read behind them. Throws Error(kDevice).
+  virtual void RestoreCheckpoint(int32_t /*slot*/, int32_t /*length*/,
+                                 std::span<const std::byte> /*bytes*/) {}
+
+  // What the bytes of a chunk and of a checkpoint mean: runners with the same text read each
+  // other's.
   virtual std::string StateFormat() const { return {}; }
   // Copies rows [first, first + rows) of the slot, which it holds, into `bytes` (the layout of a
   // RowChunk). Throws Error(kDevice).
   virtual void ReadRows(int32_t /*slot*/, int32_t /*first*/, int32_t /*rows*/,
                         std::span<std::byte> /*bytes*/) {}
-  // Appends rows [skip, skip + count) of `chunk` to what the slot holds. Throws Error(kDevice); the
-  // slot then holds what it held before.
+  // Appends rows [skip, skip + count) of `chunk` to what the slot holds. Where there are
+  // checkpoints one must be restored before the slot can go on. Throws Error(kDevice); the slot
+  // then holds what it held before.
   virtual void AppendRows(int32_t /*slot*/, const RowChunk& /*chunk*/, int32_t /*skip*/,
                           int32_t /*count*/) {}
 };

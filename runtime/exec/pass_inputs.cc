@@ -3,6 +3,9 @@
 #include <bloomery/graph.h>
 
 #include <cassert>
+#include <string>
+
+#include "runtime/base/error.h"
 
 namespace bloomery::exec {
 
@@ -11,7 +14,8 @@ PassInputs::PassInputs(int32_t rows_max) {
   for (std::vector<int32_t>* array : {&slot_, &index_, &token_, &logit_map_}) array->resize(n, 0);
   row_class_.resize(n, BL_ROW_TEXT);
   embed_row_.resize(n, -1);
-  lane_.resize(n, -1);
+  lane_in_.resize(n, -1);
+  lane_out_.resize(n, -1);
   positions_.resize(n * 4, 0);
   segments_.resize(n);
   rows_.size = sizeof(rows_);
@@ -24,13 +28,28 @@ PassInputs::PassInputs(int32_t rows_max) {
   rows_.token = token_.data();
   rows_.row_class = row_class_.data();
   rows_.embed_row = embed_row_.data();
-  rows_.lane_in = lane_.data();
-  rows_.lane_out = lane_.data();
+  rows_.lane_in = lane_in_.data();
+  rows_.lane_out = lane_out_.data();
   rows_.segments = segments_.data();
   rows_.n_segments = &n_segments_;
 }
 
-void PassInputs::Set(std::span<const PassRow> rows) {
+void PassInputs::SetLanes(memory::Lanes& lanes) {
+  for (int32_t i = 0; i < n_segments_; ++i) {
+    const bl_segment& segment = segments_[static_cast<size_t>(i)];
+    const int32_t lane = lanes.Holding(segment.slot, segment.index0);
+    if (lane < 0 && segment.index0 > 0) {
+      throw Error(ErrorKind::kInternal, "slot " + std::to_string(segment.slot) + " holds " +
+                                            std::to_string(segment.index0) +
+                                            " rows, but not the state behind them");
+    }
+    lane_in_[static_cast<size_t>(segment.row0)] = lane;
+    lane_out_[static_cast<size_t>(segment.row0 + segment.rows - 1)] =
+        lanes.Claim(segment.slot, segment.index0);
+  }
+}
+
+void PassInputs::Set(std::span<const PassRow> rows, memory::Lanes* lanes) {
   assert(rows.size() <= slot_.size());
   live_rows_ = static_cast<int32_t>(rows.size());
   live_logits_ = 0;
@@ -49,7 +68,9 @@ void PassInputs::Set(std::span<const PassRow> rows) {
                                                        row.index};
     }
     ++segments_[static_cast<size_t>(n_segments_ - 1)].rows;
+    lane_in_[i] = lane_out_[i] = memory::Lanes::kNone;
   }
+  if (lanes != nullptr) SetLanes(*lanes);
 }
 
 const int32_t* PassInputs::field(int32_t row_field) const {

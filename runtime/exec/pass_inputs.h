@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/exec/pass.h"
+#include "runtime/memory/lanes.h"
 
 namespace bloomery::exec {
 
@@ -20,8 +21,10 @@ class PassInputs {
   PassInputs(const PassInputs&) = delete;
   PassInputs& operator=(const PassInputs&) = delete;
 
-  // Takes a checked pass of at most rows_max rows.
-  void Set(std::span<const PassRow> rows);
+  // Takes a checked pass of at most rows_max rows. Where there are `lanes`, each segment reads the
+  // one that holds its slot's length, and its last row leaves the state in one that it claims.
+  // Throws Error(kInternal) for a slot whose state is not there.
+  void Set(std::span<const PassRow> rows, memory::Lanes* lanes = nullptr);
 
   const bl_rows& rows() const { return rows_; }
   const int32_t* live(bl_domain_kind domain) const {
@@ -33,10 +36,13 @@ class PassInputs {
   const int32_t* field(int32_t row_field) const;
 
  private:
+  void SetLanes(memory::Lanes& lanes);
+
   int32_t live_rows_ = 0;
   int32_t live_logits_ = 0;
   int32_t n_segments_ = 0;
-  std::vector<int32_t> slot_, index_, token_, row_class_, embed_row_, lane_, logit_map_;
+  std::vector<int32_t> slot_, index_, token_, row_class_, embed_row_, lane_in_, lane_out_,
+      logit_map_;
   std::vector<int32_t> positions_;  // [4, rows]
   std::vector<bl_segment> segments_;
   bl_rows rows_{};

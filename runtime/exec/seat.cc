@@ -35,6 +35,8 @@ std::string PlaneTermName(bl_plane_class plane_class) {
       return "planes k";
     case BL_CLASS_V:
       return "planes v";
+    case BL_CLASS_RECURRENT:
+      return "recurrent states";
     default:
       return "planes of class " + std::to_string(plane_class);
   }
@@ -64,6 +66,7 @@ std::vector<memory::PlaneSpec> PlanesOf(const plugin::Description& description) 
   for (const plugin::Plane& plane : description.planes) {
     planes.push_back({.name = plane.name,
                       .plane_class = plane.plane_class,
+                      .rule = plane.rule,
                       .type = plane.type,
                       .width = static_cast<int64_t>(plane.width)});
   }
@@ -177,7 +180,8 @@ void Seat::CheckRows(std::span<const PassRow> rows) const {
 
 void Seat::CheckCopy(int32_t from, int32_t to, int32_t length) const {
   const auto exists = [&](int32_t slot) { return slot >= 0 && slot < limits_.slots; };
-  if (!exists(from) || !exists(to) || from == to || length < 0 || length > Length(from)) {
+  if (!exists(from) || !exists(to) || from == to || length < 0 ||
+      Keepable(from, length) != length) {
     throw Error(ErrorKind::kInternal, "copy of " + std::to_string(length) + " rows from slot " +
                                           std::to_string(from) + " to slot " + std::to_string(to));
   }
@@ -186,7 +190,15 @@ void Seat::CheckCopy(int32_t from, int32_t to, int32_t length) const {
 uint64_t Seat::StateRowBytes() const {
   uint64_t bytes = 0;
   for (const memory::PlaneSpec& plane : PlanesOf(description_)) {
-    bytes += memory::PlaneRowBytes(plane);
+    if (plane.rule == BL_PLANE_APPEND) bytes += memory::PlaneRowBytes(plane);
+  }
+  return bytes;
+}
+
+uint64_t Seat::CheckpointBytes() const {
+  uint64_t bytes = 0;
+  for (const memory::PlaneSpec& plane : PlanesOf(description_)) {
+    if (plane.rule == BL_PLANE_FIXED) bytes += memory::PlaneRowBytes(plane);
   }
   return bytes;
 }
@@ -197,6 +209,7 @@ std::string Seat::StateFormat() const {
     text += (text.empty() ? "" : ",") + plane.name + ":" +
             std::to_string(static_cast<int>(plane.plane_class)) + ":" +
             std::to_string(static_cast<int>(plane.type)) + ":" + std::to_string(plane.width);
+    if (plane.rule == BL_PLANE_FIXED) text += ":fixed";
   }
   return text;
 }
@@ -221,6 +234,16 @@ void Seat::CheckAppend(int32_t slot, const RowChunk& chunk, int32_t skip, int32_
                                         std::to_string(skip) + " of a chunk of " +
                                         std::to_string(chunk.rows) + " to slot " +
                                         std::to_string(slot));
+}
+
+void Seat::CheckRestore(int32_t slot, int32_t length, size_t bytes) const {
+  if (slot >= 0 && slot < limits_.slots && length >= 1 && length <= Length(slot) && bytes > 0 &&
+      bytes == CheckpointBytes()) {
+    return;
+  }
+  throw Error(ErrorKind::kInternal, "restoring a state of " + std::to_string(bytes) +
+                                        " bytes behind " + std::to_string(length) +
+                                        " rows of slot " + std::to_string(slot));
 }
 
 void Seat::CheckCut(int32_t slot, int32_t length) const {

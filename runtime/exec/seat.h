@@ -139,9 +139,10 @@ class Seat : public PassRunner, public ExpertMover {
   ~Seat() override;
 
   const SeatLimits& limits() const override { return limits_; }
-  // Append planes can be cut anywhere.
+  // Append planes can be cut anywhere; what overrides this knows of fixed ones.
   int32_t Keepable(int32_t slot, int32_t length) const override;
   uint64_t StateRowBytes() const override;
+  uint64_t CheckpointBytes() const override;
   std::string StateFormat() const override;
 
   // Rows the slot holds.
@@ -213,6 +214,8 @@ class Seat : public PassRunner, public ExpertMover {
   void CheckRead(int32_t slot, int32_t first, int32_t rows, size_t bytes) const;
   // Throws for a chunk that AppendRows cannot take.
   void CheckAppend(int32_t slot, const RowChunk& chunk, int32_t skip, int32_t count) const;
+  // Throws for what RestoreCheckpoint cannot take.
+  void CheckRestore(int32_t slot, int32_t length, size_t bytes) const;
   // Throws for a slot or length that Cut cannot take.
   void CheckCut(int32_t slot, int32_t length) const;
   // Ends a pass whose step failed at `row` (-1: unknown).

@@ -7,6 +7,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
+#include "runtime/memory/lanes.h"
 #include "runtime/model/tensor_type.h"
 
 namespace bloomery::memory {
@@ -45,6 +46,10 @@ uint64_t PlaneRowBytes(const PlaneSpec& plane) {
 }
 
 uint64_t PlaneStore::Bytes(const PlaneSpec& plane, int32_t slots, int32_t slot_rows) {
+  if (plane.rule == BL_PLANE_FIXED) {
+    return CheckedMul(static_cast<uint64_t>(slots) * kLanesOfSlot, PlaneRowBytes(plane),
+                      ErrorKind::kNoMemory, "bytes of plane '" + plane.name + "'");
+  }
   const auto rows = static_cast<uint64_t>(slots) * static_cast<uint64_t>(BlocksPerSlot(slot_rows)) *
                     kPlaneBlockRows;
   return CheckedMul(rows, PlaneRowBytes(plane), ErrorKind::kNoMemory,
@@ -59,7 +64,8 @@ PlaneStore::PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slo
       valid_from_(static_cast<size_t>(slots), 0),
       lengths_(static_cast<size_t>(slots), 0) {
   std::iota(blocks_.begin(), blocks_.end(), 0);
-  for (const PlaneSpec& plane : planes_) {
+  for (size_t i = 0; i < planes_.size(); ++i) {
+    const PlaneSpec& plane = planes_[i];
     const HostBuffer& buffer =
         buffers_.emplace_back(Bytes(plane, slots, slot_rows), "plane '" + plane.name + "'");
     bl_plane_view view{};
@@ -73,6 +79,12 @@ PlaneStore::PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slo
     view.block_rows = kPlaneBlockRows;
     view.capacity = slot_rows_;
     view.valid_from = valid_from_.data();
+    if (plane.rule == BL_PLANE_FIXED) {
+      view.lanes = kLanesOfSlot;
+      view.lane_bytes = view.row_bytes;
+      lane_bytes_ += static_cast<uint64_t>(view.lane_bytes);
+    }
+    (plane.rule == BL_PLANE_FIXED ? fixed_ : append_).push_back(i);
     views_.push_back(view);
   }
 }
@@ -84,7 +96,8 @@ void PlaneStore::SetLength(int32_t slot, int32_t length) {
 
 void PlaneStore::Copy(int32_t from, int32_t to, int32_t length) {
   assert(length >= 0 && length <= Length(from));
-  for (const bl_plane_view& view : views_) {
+  for (const size_t i : append_) {
+    const bl_plane_view& view = views_[i];
     for (int32_t row = 0; row < length; row += kPlaneBlockRows) {
       const int32_t rows = std::min(kPlaneBlockRows, length - row);
       std::memcpy(bl_plane_row(&view, to, row), bl_plane_row(&view, from, row),
@@ -96,7 +109,7 @@ void PlaneStore::Copy(int32_t from, int32_t to, int32_t length) {
 
 uint64_t PlaneStore::RowBytes() const {
   uint64_t bytes = 0;
-  for (const bl_plane_view& view : views_) bytes += static_cast<uint64_t>(view.row_bytes);
+  for (const size_t i : append_) bytes += static_cast<uint64_t>(views_[i].row_bytes);
   return bytes;
 }
 
@@ -104,7 +117,8 @@ void PlaneStore::Read(int32_t slot, int32_t first, int32_t rows, std::span<std::
   assert(first >= 0 && rows >= 0 && first + rows <= Length(slot));
   assert(bytes.size() == static_cast<size_t>(rows) * RowBytes());
   std::byte* at = bytes.data();
-  for (const bl_plane_view& view : views_) {
+  for (const size_t i : append_) {
+    const bl_plane_view& view = views_[i];
     ForBlocks(first, rows, [&](int32_t row, int32_t count) {
       const size_t size = static_cast<size_t>(count) * static_cast<size_t>(view.row_bytes);
       std::memcpy(at, bl_plane_row(&view, slot, row), size);
@@ -119,7 +133,8 @@ void PlaneStore::Append(int32_t slot, std::span<const std::byte> bytes, int32_t 
   assert(skip >= 0 && count >= 0 && skip + count <= rows && first + count <= slot_rows_);
   assert(bytes.size() == static_cast<size_t>(rows) * RowBytes());
   const std::byte* plane = bytes.data();
-  for (const bl_plane_view& view : views_) {
+  for (const size_t i : append_) {
+    const bl_plane_view& view = views_[i];
     const auto row_bytes = static_cast<size_t>(view.row_bytes);
     const std::byte* at = plane + static_cast<size_t>(skip) * row_bytes;
     ForBlocks(first, count, [&](int32_t row, int32_t now) {
@@ -130,6 +145,26 @@ void PlaneStore::Append(int32_t slot, std::span<const std::byte> bytes, int32_t 
     plane += static_cast<size_t>(rows) * row_bytes;
   }
   SetLength(slot, first + count);
+}
+
+void PlaneStore::ReadLane(int32_t slot, int32_t lane, std::span<std::byte> bytes) const {
+  assert(bytes.size() == lane_bytes_);
+  std::byte* at = bytes.data();
+  for (const size_t i : fixed_) {
+    const auto size = static_cast<size_t>(views_[i].lane_bytes);
+    std::memcpy(at, bl_plane_lane(&views_[i], slot, lane), size);
+    at += size;
+  }
+}
+
+void PlaneStore::WriteLane(int32_t slot, int32_t lane, std::span<const std::byte> bytes) {
+  assert(bytes.size() == lane_bytes_);
+  const std::byte* at = bytes.data();
+  for (const size_t i : fixed_) {
+    const auto size = static_cast<size_t>(views_[i].lane_bytes);
+    std::memcpy(bl_plane_lane(&views_[i], slot, lane), at, size);
+    at += size;
+  }
 }
 
 }  // namespace bloomery::memory

@@ -1,7 +1,8 @@
 // The planes of a seat's slots on the host: append planes (one row a position, immutable once
-// written), each with a block table a slot, and the length of every slot. Kernels write and read
-// rows through the views; cutting back is bookkeeping of lengths. Used by the engine's thread
-// between passes; the views are read by workers during one.
+// written), each with a block table a slot, fixed planes (lanes of a state that rows overwrite),
+// and the length of every slot. Kernels write and read through the views; cutting back is
+// bookkeeping of lengths, and of lanes (lanes.h). Used by the engine's thread between passes; the
+// views are read by workers during one.
 #pragma once
 
 #include <bloomery/seat.h>
@@ -18,15 +19,16 @@ namespace bloomery::memory {
 struct PlaneSpec {
   std::string name;
   bl_plane_class plane_class = BL_CLASS_K;
+  bl_plane_rule rule = BL_PLANE_APPEND;  // or BL_PLANE_FIXED
   bl_dtype type = BL_F16;
-  int64_t width = 0;  // values of a row
+  int64_t width = 0;  // values of a row, or of a lane
 };
 
 // Rows of a block; a window of attention (128 keys at absolute positions) never crosses one.
 inline constexpr int32_t kPlaneBlockRows = 128;
 
-// Bytes of one row. Throws Error(kUsage) naming the plane when its width is not a whole number of
-// the type's blocks, and for a type planes cannot have.
+// Bytes of one row or lane. Throws Error(kUsage) naming the plane when its width is not a whole
+// number of the type's blocks, and for a type planes cannot have.
 uint64_t PlaneRowBytes(const PlaneSpec& plane);
 
 class PlaneStore {
@@ -46,10 +48,18 @@ class PlaneStore {
   // The slot now holds rows up to `length`.
   void SetLength(int32_t slot, int32_t length);
 
-  // Makes `to` hold the first `length` rows of `from`, in every plane.
+  // Whether there is a state that cannot be cut by position.
+  bool HasFixed() const { return lane_bytes_ > 0; }
+  // Bytes of one lane over all fixed planes.
+  uint64_t LaneBytes() const { return lane_bytes_; }
+  // One lane of all fixed planes as bytes, plane after plane.
+  void ReadLane(int32_t slot, int32_t lane, std::span<std::byte> bytes) const;
+  void WriteLane(int32_t slot, int32_t lane, std::span<const std::byte> bytes);
+
+  // Makes `to` hold the first `length` rows of `from`, in every append plane.
   void Copy(int32_t from, int32_t to, int32_t length);
 
-  // Bytes of one row over all planes.
+  // Bytes of one row over all append planes.
   uint64_t RowBytes() const;
   // Rows [first, first + rows) of the slot as bytes: plane after plane, the rows of each together.
   void Read(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) const;
@@ -59,6 +69,9 @@ class PlaneStore {
 
  private:
   std::vector<PlaneSpec> planes_;
+  std::vector<size_t> append_;  // indices into planes_
+  std::vector<size_t> fixed_;
+  uint64_t lane_bytes_ = 0;
   int32_t slot_rows_;
   int32_t blocks_per_slot_;
   std::vector<int32_t> blocks_;      // [slots][blocks_per_slot], the same for every plane

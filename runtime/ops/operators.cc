@@ -12,6 +12,7 @@ std::vector<graph::OperatorSchema> StandardOperators() {
   AddAttentionOperators(&all);
   AddMoeOperators(&all);
   AddRowOperators(&all);
+  AddRecurrentOperators(&all);
   return all;
 }
 

@@ -16,6 +16,8 @@ void AddRopeOperators(std::vector<graph::OperatorSchema>* out);       // rope
 void AddAttentionOperators(std::vector<graph::OperatorSchema>* out);  // append, attention
 void AddMoeOperators(std::vector<graph::OperatorSchema>* out);        // router, routed_experts
 void AddRowOperators(std::vector<graph::OperatorSchema>* out);        // select_rows
+// slice, gate, l2_norm, short_conv, delta_rule
+void AddRecurrentOperators(std::vector<graph::OperatorSchema>* out);
 
 [[noreturn]] inline void RefuseGraph(const std::string& text) {
   throw Error(ErrorKind::kBadModel, text);

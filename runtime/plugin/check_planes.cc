@@ -48,10 +48,32 @@ void CheckTypes(const Item& item, const bl_plane& raw) {
   }
 }
 
+void CheckFixed(const Item& item, const bl_plane& raw) {
+  if (raw.plane_class != BL_CLASS_RECURRENT) {
+    item.NotOffered("plane_class",
+                    std::string(kClassNames[raw.plane_class]) + " for a fixed plane");
+  }
+  item.Require(raw.rate <= 1, "rate", "has no meaning in a fixed plane");
+  item.Require(raw.window == 0, "window", "has no meaning in a fixed plane");
+  item.Require(raw.lanes > 0, "lanes", "0: a slot has at least one lane");
+  if (raw.lanes != 1) item.NotOffered("lanes", std::to_string(raw.lanes));
+  if (raw.init != BL_INIT_ZERO) item.NotOffered("init", "NONE for a fixed plane");
+  for (uint32_t i = 0; i < raw.n_types; ++i) {
+    if (raw.types_allowed[i] != BL_F32) {
+      item.NotOffered("types_allowed", TypeName(raw.types_allowed[i]) + " for a fixed plane");
+    }
+  }
+}
+
 void CheckRule(const Item& item, const bl_plane& raw) {
   item.Enum("rule", raw.rule, BL_PLANE_FIXED + 1);
-  if (raw.rule != BL_PLANE_APPEND) item.NotOffered("rule", std::string(kRuleNames[raw.rule]));
+  if (raw.rule == BL_PLANE_RING) item.NotOffered("rule", std::string(kRuleNames[raw.rule]));
   item.Enum("plane_class", raw.plane_class, BL_CLASS_TAP + 1);
+  item.Enum("init", raw.init, BL_INIT_ZERO + 1);
+  if (raw.rule == BL_PLANE_FIXED) {
+    CheckFixed(item, raw);
+    return;
+  }
   if (raw.plane_class != BL_CLASS_K && raw.plane_class != BL_CLASS_V) {
     item.NotOffered("plane_class", std::string(kClassNames[raw.plane_class]));
   }
@@ -59,7 +81,6 @@ void CheckRule(const Item& item, const bl_plane& raw) {
   if (raw.rate != 1) item.NotOffered("rate", std::to_string(raw.rate));
   item.Require(raw.window == 0, "window", "has no meaning in an append plane");
   item.Require(raw.lanes == 0, "lanes", "has no meaning in an append plane");
-  item.Enum("init", raw.init, BL_INIT_ZERO + 1);
   if (raw.init != BL_INIT_NONE) item.NotOffered("init", "ZERO for an append plane");
 }
 
@@ -78,10 +99,10 @@ std::vector<Plane> CheckPlanes(const CheckContext& context, const bl_seat& seat)
     item.Require(names.emplace(p.layer, name).second, "name", "another plane of the layer has it");
     item.Owner(p.owner);
     item.Reserved(p.reserved);
+    CheckTypes(item, p);
     CheckRule(item, p);
     item.Require(p.width > 0 && p.width <= uint64_t{INT32_MAX}, "width",
                  std::to_string(p.width) + " values in a row");
-    CheckTypes(item, p);
     const bl_dtype type = ChooseType(context, item, p);
     const auto* info = model::FindTensorType(static_cast<uint32_t>(type));
     if (p.width % info->block_values != 0) {
@@ -90,7 +111,7 @@ std::vector<Plane> CheckPlanes(const CheckContext& context, const bl_seat& seat)
                                          " values, no multiple of its block of " +
                                          std::to_string(info->block_values));
     }
-    planes.push_back({name, p.layer, p.plane_class, p.width, type});
+    planes.push_back({name, p.layer, p.rule, p.plane_class, p.width, type});
   }
   return planes;
 }

@@ -52,12 +52,14 @@ struct Bank {
   uint32_t down = 0;   // [ff, width, experts]
 };
 
-// An append plane of rate 1: one row for each position of a slot.
+// An append plane of rate 1 (one row for each position of a slot), or a fixed one (a state of one
+// lane that rows overwrite; it starts as zeros).
 struct Plane {
   std::string name;
   int32_t layer = -1;
+  bl_plane_rule rule = BL_PLANE_APPEND;
   bl_plane_class plane_class = BL_CLASS_K;
-  uint64_t width = 0;      // values of a row; whole blocks of `type`
+  uint64_t width = 0;      // values of a row or lane; whole blocks of `type`
   bl_dtype type = BL_F16;  // chosen: the flag for the class, or the plugin's default
 };
 

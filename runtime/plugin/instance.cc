@@ -5,6 +5,7 @@
 #include "runtime/plugin/call.h"
 #include "runtime/plugin/host_model.h"
 #include "runtime/plugin/host_services.h"
+#include "runtime/plugin/sized.h"
 
 namespace bloomery::plugin {
 
@@ -84,7 +85,12 @@ void Instance::Build(uint32_t entry, const bl_builder& builder, const bl_build& 
 }
 
 const void* Instance::Extension(const char* id) const {
-  return impl_->plugin.table->get_extension(id);
+  const bl_plugin table = CopySized(impl_->plugin.table, "bl_plugin");
+  if (table.instance_extension != nullptr) {
+    const void* own = table.instance_extension(impl_->instance, id);
+    if (own != nullptr) return own;
+  }
+  return table.get_extension(id);
 }
 
 void Instance::SetTextExtension(const void* table) { impl_->host.SetTextExtension(table); }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace bloomery::state {
 
@@ -33,6 +34,13 @@ class Block {
   std::unique_ptr<std::byte[]> bytes_;
 };
 using BlockPtr = std::shared_ptr<const Block>;
+
+// All of a slot: its rows from position 0, and behind the last one the state that rows overwrite
+// (empty where the model has none).
+struct SlotState {
+  std::vector<BlockPtr> blocks;
+  std::vector<std::byte> checkpoint;
+};
 
 // 64 bits that change with any damage (XXH3). Not a signature: who can write files can forge it.
 uint64_t Checksum(std::span<const std::byte> bytes, uint64_t seed);

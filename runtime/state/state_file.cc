@@ -24,10 +24,12 @@ struct Head {
   uint32_t first = 0;
   uint32_t tokens = 0;
   uint32_t block_rows = kBlockRows;
-  uint32_t zero = 0;
+  uint32_t checkpoint_bytes = 0;
 };
 static_assert(sizeof(Head) == 32);
 constexpr uint64_t kHeadBytes = kMagic.size() + sizeof(Head);
+
+constexpr uint64_t kCheckpointSeed = 0x6d61726b;
 
 uint64_t BlockSeed(int32_t first_row) { return static_cast<uint64_t>(first_row) + 1; }
 
@@ -46,11 +48,12 @@ uint64_t HeaderBytes(uint64_t identity_bytes, uint64_t tokens) {
 
 }  // namespace
 
-uint64_t StateFileBytes(uint64_t identity_bytes, uint64_t row_bytes, int32_t first,
-                        int32_t tokens) {
+uint64_t StateFileBytes(uint64_t identity_bytes, uint64_t row_bytes, int32_t first, int32_t tokens,
+                        uint64_t checkpoint_bytes) {
   const auto rows = static_cast<uint64_t>(tokens - first);
   return HeaderBytes(identity_bytes, static_cast<uint64_t>(tokens)) + rows * row_bytes +
-         static_cast<uint64_t>(BlockCount(tokens - first)) * kChecksumBytes;
+         static_cast<uint64_t>(BlockCount(tokens - first)) * kChecksumBytes +
+         (checkpoint_bytes > 0 ? checkpoint_bytes + kChecksumBytes : 0);
 }
 
 void RequireRoom(const std::string& name, uint64_t bytes, uint64_t available) {
@@ -63,7 +66,7 @@ void RequireRoom(const std::string& name, uint64_t bytes, uint64_t available) {
 
 uint64_t WriteStateFile(const std::string& path, const Identity& identity, uint64_t row_bytes,
                         std::span<const Token> tokens, int32_t first,
-                        std::span<const BlockPtr> blocks) {
+                        std::span<const BlockPtr> blocks, std::span<const std::byte> checkpoint) {
   const std::string names = IdentityText(identity);
   std::error_code unknown;
   const auto folder = std::filesystem::path(path).parent_path();
@@ -77,7 +80,8 @@ uint64_t WriteStateFile(const std::string& path, const Identity& identity, uint6
   Put(header, Head{.identity_bytes = static_cast<uint32_t>(names.size()),
                    .row_bytes = row_bytes,
                    .first = static_cast<uint32_t>(first),
-                   .tokens = static_cast<uint32_t>(tokens.size())});
+                   .tokens = static_cast<uint32_t>(tokens.size()),
+                   .checkpoint_bytes = static_cast<uint32_t>(checkpoint.size())});
   header += names;
   header.append(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes());
   Put(header, Checksum(Bytes(header), kHeaderSeed));
@@ -89,6 +93,11 @@ uint64_t WriteStateFile(const std::string& path, const Identity& identity, uint6
     out.Write(block->bytes());
     out.Write(std::as_bytes(std::span(&checksum, 1)));
     row += block->rows();
+  }
+  if (!checkpoint.empty()) {
+    const uint64_t checksum = Checksum(checkpoint, kCheckpointSeed);
+    out.Write(checkpoint);
+    out.Write(std::as_bytes(std::span(&checksum, 1)));
   }
   out.Commit();
   return out.size();
@@ -111,7 +120,7 @@ StateFile::StateFile(const FileSystem& files, const std::string& path, const Sta
   }
   if (head.identity_bytes > limits::kStateIdentityBytesMax ||
       head.tokens > limits::kSlotContextMax || (head.first >= head.tokens && head.first > 0) ||
-      head.first % kBlockRows != 0 || head.block_rows != kBlockRows || head.zero != 0) {
+      head.first % kBlockRows != 0 || head.block_rows != kBlockRows) {
     Refuse("has a damaged header");
   }
   const uint64_t bytes = HeaderBytes(head.identity_bytes, head.tokens);
@@ -129,6 +138,11 @@ StateFile::StateFile(const FileSystem& files, const std::string& path, const Sta
                             "'" + name_ + "' cannot be used here: " + foreign);
   }
   if (head.row_bytes != rules.row_bytes) Refuse("has rows of another length");
+  if (head.checkpoint_bytes != (head.tokens > 0 ? rules.checkpoint_bytes : 0)) {
+    Refuse("has a checkpoint of " + std::to_string(head.checkpoint_bytes) + " bytes instead of " +
+           std::to_string(rules.checkpoint_bytes));
+  }
+  checkpoint_bytes_ = head.checkpoint_bytes;
   if (head.tokens > static_cast<uint32_t>(rules.tokens_max)) {
     Refuse("holds " + std::to_string(head.tokens) + " tokens, the slot's context is " +
            std::to_string(rules.tokens_max));
@@ -140,8 +154,8 @@ StateFile::StateFile(const FileSystem& files, const std::string& path, const Sta
     std::memcpy(tokens_.data(), checked.data() + kHeadBytes + head.identity_bytes,
                 head.tokens * sizeof(Token));
   blocks_at_ = bytes;
-  const uint64_t whole =
-      StateFileBytes(head.identity_bytes, row_bytes_, first_, static_cast<int32_t>(head.tokens));
+  const uint64_t whole = StateFileBytes(head.identity_bytes, row_bytes_, first_,
+                                        static_cast<int32_t>(head.tokens), checkpoint_bytes_);
   if (file_->size() != whole) {
     Refuse("has " + std::to_string(file_->size()) + " bytes instead of " + std::to_string(whole));
   }
@@ -165,6 +179,17 @@ BlockPtr StateFile::Read(int32_t block) const {
     Refuse("is damaged in the rows of positions " + std::to_string(row) + " to " +
            std::to_string(row + rows - 1));
   }
+  return read;
+}
+
+std::vector<std::byte> StateFile::ReadCheckpoint() const {
+  std::vector<std::byte> read(checkpoint_bytes_);
+  if (read.empty()) return read;
+  const uint64_t at = file_->size() - checkpoint_bytes_ - kChecksumBytes;
+  file_->ReadAt(at, read);
+  uint64_t checksum = 0;
+  file_->ReadAt(at + checkpoint_bytes_, std::as_writable_bytes(std::span(&checksum, 1)));
+  if (Checksum(read, kCheckpointSeed) != checksum) Refuse("is damaged in its checkpoint");
   return read;
 }
 

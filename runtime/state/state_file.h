@@ -5,9 +5,11 @@
 // an object.
 //
 //   little-endian:  "BLMSTATE"  u32 version  u32 bytes of the identity  u64 bytes of a row
-//                   u32 first row  u32 tokens  u32 rows of a block  u32 0
+//                   u32 first row  u32 tokens  u32 rows of a block
+//                   u32 bytes of the checkpoint (0: none)
 //                   identity  tokens (i32 each)  u64 checksum of all that
-//                   then for each block: its bytes, u64 checksum
+//                   then for each block: its bytes, u64 checksum; so for the checkpoint behind the
+//                   last row
 #pragma once
 
 #include <cstdint>
@@ -25,7 +27,8 @@
 namespace bloomery::state {
 
 // Bytes of a file with the rows [first, tokens) under an identity text of `identity_bytes`.
-uint64_t StateFileBytes(uint64_t identity_bytes, uint64_t row_bytes, int32_t first, int32_t tokens);
+uint64_t StateFileBytes(uint64_t identity_bytes, uint64_t row_bytes, int32_t first, int32_t tokens,
+                        uint64_t checkpoint_bytes = 0);
 
 // Throws Error(kNoInput) naming `name` where a file of `bytes` would leave a disk with `available`
 // free bytes less than kDiskBytesLeftMin: clients choose how many states are saved.
@@ -37,13 +40,15 @@ inline constexpr uint64_t kDiskBytesLeftMin = 256ull << 20;
 // RequireRoom does.
 uint64_t WriteStateFile(const std::string& path, const Identity& identity, uint64_t row_bytes,
                         std::span<const Token> tokens, int32_t first,
-                        std::span<const BlockPtr> blocks);
+                        std::span<const BlockPtr> blocks,
+                        std::span<const std::byte> checkpoint = {});
 
 // What a file must be to be read here.
 struct StateFileRules {
   const Identity* identity = nullptr;
   uint64_t row_bytes = 0;
   int32_t tokens_max = 0;
+  uint64_t checkpoint_bytes = 0;  // behind rows of a slot; 0: the model has none
 };
 
 // A sound file of another model, other planes, or another version of the server.
@@ -65,6 +70,8 @@ class StateFile {
   int32_t blocks() const;
   // Reads a block and checks it. Throws as the constructor does.
   BlockPtr Read(int32_t block) const;
+  // Reads the checkpoint and checks it; empty where the file has none.
+  std::vector<std::byte> ReadCheckpoint() const;
 
  private:
   [[noreturn]] void Refuse(const std::string& why) const;
@@ -75,6 +82,7 @@ class StateFile {
   std::vector<Token> tokens_;
   int32_t first_ = 0;
   uint64_t blocks_at_ = 0;
+  uint64_t checkpoint_bytes_ = 0;
 };
 
 }  // namespace bloomery::state

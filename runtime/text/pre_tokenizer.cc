@@ -32,12 +32,29 @@ constexpr std::string_view kQwen2[] = {
     "|" BLANK "+",
 };
 
+// The same, but marks join letters and are no signs.
+constexpr std::string_view kQwen35[] = {
+    R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]))"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+)"
+    R"(|\p{N})"
+    R"(| ?[^)" BLANK R"(\p{L}\p{M}\p{N}]+[\r\n]*)"
+    "|" BLANK R"(*[\r\n]+)"
+    "|" BLANK R"(+(?!)" NON_BLANK
+    ")"
+    "|" BLANK "+",
+};
+
 #undef NON_BLANK
 #undef BLANK
 
 constexpr PreTokenizerRow kRows[] = {
     {.name = "qwen2",
      .expressions = kQwen2,
+     .add_bos = false,
+     .add_eos = false,
+     .ignore_merges = false},
+    {.name = "qwen35",
+     .expressions = kQwen35,
      .add_bos = false,
      .add_eos = false,
      .ignore_merges = false},

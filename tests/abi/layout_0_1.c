@@ -359,7 +359,7 @@ AT(bl_params, features, 36);
 SIZE(bl_claim, 8);
 AT(bl_claim, size, 0);
 AT(bl_claim, score, 4);
-SIZE(bl_plugin, 64);
+SIZE(bl_plugin, 72);
 AT(bl_plugin, size, 0);
 AT(bl_plugin, abi, 4);
 AT(bl_plugin, name, 8);
@@ -369,6 +369,7 @@ AT(bl_plugin, probe, 32);
 AT(bl_plugin, create, 40);
 AT(bl_plugin, describe, 48);
 AT(bl_plugin, destroy, 56);
+AT(bl_plugin, instance_extension, 64);
 
 /* chat.h */
 SIZE(bl_tool_event, 32);

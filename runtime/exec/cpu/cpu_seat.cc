@@ -81,6 +81,7 @@ CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
       std::make_unique<memory::WeightStore>(model, tensors_, weight_source_, options.progress);
   memory::CheckFinite(model, tensors_, *weights_);
   planes_ = std::make_unique<memory::PlaneStore>(plane_specs_, limits_.slots, limits_.slot_context);
+  if (planes_->HasFixed()) lanes_.emplace(limits_.slots, memory::kLanesOfSlot);
   arena_ = memory::HostBuffer(arena_bytes_, "buffers of a pass");
   logits_ = memory::HostBuffer(static_cast<uint64_t>(limits_.rows_max) *
                                    static_cast<uint64_t>(limits_.vocabulary) * sizeof(float),
@@ -157,7 +158,7 @@ void CpuSeat::Run(std::span<const PassRow> rows) {
   CheckRows(rows);
   driver().PassStarts(rows);
   const kernels::ScopedFpEnvironment environment;
-  inputs_.Set(rows);
+  inputs_.Set(rows, lanes_ ? &*lanes_ : nullptr);
   const Program& program = ProgramFor(rows.size());
   last_ = nullptr;
   for (const ProgramStep& step : program.steps()) {
@@ -169,7 +170,12 @@ void CpuSeat::Run(std::span<const PassRow> rows) {
   }
   last_ = &program;
   ++counters_.passes;
-  for (const PassRow& row : rows) planes_->SetLength(row.slot, row.index + 1);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const PassRow& row = rows[i];
+    planes_->SetLength(row.slot, row.index + 1);
+    const int32_t lane = inputs_.rows().lane_out[i];
+    if (lane >= 0) lanes_->Set(row.slot, lane, row.index + 1);
+  }
   driver().PassRan(rows, -1, pool_->counts().wait_seconds);
 }
 
@@ -214,12 +220,53 @@ Observation CpuSeat::Observe(std::string_view name) const {
 void CpuSeat::Cut(int32_t slot, int32_t length) {
   CheckCut(slot, length);
   driver().RowsCut(slot, length);
-  if (length < planes_->Length(slot)) planes_->SetLength(slot, length);
+  if (length >= planes_->Length(slot)) return;
+  planes_->SetLength(slot, length);
+  if (lanes_) lanes_->Cut(slot, length);
+}
+
+int32_t CpuSeat::Keepable(int32_t slot, int32_t length) const {
+  const int32_t rows = Seat::Keepable(slot, length);
+  return lanes_ ? lanes_->Keepable(slot, rows) : rows;
 }
 
 void CpuSeat::CopySlot(int32_t from, int32_t to, int32_t length) {
   CheckCopy(from, to, length);
   planes_->Copy(from, to, length);
+  if (!lanes_) return;
+  lanes_->Cut(to, 0);
+  const int32_t lane = lanes_->Holding(from, length);
+  if (lane < 0) return;  // of no rows
+  std::vector<std::byte> state(planes_->LaneBytes());
+  planes_->ReadLane(from, lane, state);
+  planes_->WriteLane(to, lane, state);
+  lanes_->Set(to, lane, length);
+}
+
+void CpuSeat::ReadCheckpoint(int32_t slot, std::span<std::byte> bytes) {
+  planes_->ReadLane(slot, CheckpointLane(slot, bytes.size()), bytes);
+}
+
+void CpuSeat::RestoreCheckpoint(int32_t slot, int32_t length, std::span<const std::byte> bytes) {
+  CheckRestore(slot, length, bytes.size());
+  driver().RowsCut(slot, length);
+  planes_->SetLength(slot, length);
+  lanes_->Cut(slot, 0);
+  const int32_t lane = lanes_->Claim(slot, 0);
+  planes_->WriteLane(slot, lane, bytes);
+  lanes_->Set(slot, lane, length);
+}
+
+int32_t CpuSeat::CheckpointLane(int32_t slot, size_t bytes) const {
+  const int32_t lane = lanes_ && slot >= 0 && slot < limits_.slots && bytes == CheckpointBytes()
+                           ? lanes_->Holding(slot, Length(slot))
+                           : memory::Lanes::kNone;
+  if (lane < 0) {
+    throw Error(ErrorKind::kInternal, "slot " + std::to_string(slot) +
+                                          " has no state to read into " + std::to_string(bytes) +
+                                          " bytes");
+  }
+  return lane;
 }
 
 Residency CpuSeat::ReadResidency() const {

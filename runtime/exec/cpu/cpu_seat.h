@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "runtime/exec/lower/program.h"
 #include "runtime/exec/pass_inputs.h"
 #include "runtime/exec/seat.h"
+#include "runtime/memory/lanes.h"
 #include "runtime/memory/plan.h"
 #include "runtime/memory/planes.h"
 #include "runtime/memory/weights.h"
@@ -33,6 +35,9 @@ class CpuSeat : public Seat {
   void CopySlot(int32_t from, int32_t to, int32_t length) override;
   void ReadRows(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) override;
   void AppendRows(int32_t slot, const RowChunk& chunk, int32_t skip, int32_t count) override;
+  void ReadCheckpoint(int32_t slot, std::span<std::byte> bytes) override;
+  void RestoreCheckpoint(int32_t slot, int32_t length, std::span<const std::byte> bytes) override;
+  int32_t Keepable(int32_t slot, int32_t length) const override;
 
   int32_t Length(int32_t slot) const override { return planes_->Length(slot); }
   Observation Observe(std::string_view name) const override;
@@ -55,6 +60,8 @@ class CpuSeat : public Seat {
   void Plan(uint64_t weight_bytes, memory::WeightSource source, int32_t threads,
             memory::MemoryPlan& plan) const;
   const Program& ProgramFor(size_t rows) const;
+  // The lane of the slot's present length; throws where there is none, or the room is another's.
+  int32_t CheckpointLane(int32_t slot, size_t bytes) const;
   StepFailure RunObserved(const ProgramStep& step, bool first);
 
   const ops::Backend* backend_;
@@ -66,6 +73,7 @@ class CpuSeat : public Seat {
   memory::WeightSource weight_source_;
   std::unique_ptr<memory::WeightStore> weights_;
   std::unique_ptr<memory::PlaneStore> planes_;
+  std::optional<memory::Lanes> lanes_;  // where there are fixed planes
   memory::HostBuffer arena_;
   memory::HostBuffer logits_;
   PassInputs inputs_;

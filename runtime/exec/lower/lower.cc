@@ -69,7 +69,7 @@ Lowering::Emitter Lowering::FindEmitter(std::string_view op) {
     std::string_view op;
     Emitter emit;
   };
-  static constexpr std::array<Row, 13> kEmitters = {{
+  static constexpr std::array<Row, 18> kEmitters = {{
       {"embed", &Lowering::Embed},
       {"rms_norm", &Lowering::RmsNorm},
       {"reshape", &Lowering::Reshape},
@@ -83,6 +83,11 @@ Lowering::Emitter Lowering::FindEmitter(std::string_view op) {
       {"router", &Lowering::Router},
       {"routed_experts", &Lowering::RoutedExperts},
       {"select_rows", &Lowering::SelectRows},
+      {"slice", &Lowering::Slice},
+      {"gate", &Lowering::Gate},
+      {"l2_norm", &Lowering::L2Norm},
+      {"short_conv", &Lowering::ShortConv},
+      {"delta_rule", &Lowering::DeltaRule},
   }};
   for (const Row& row : kEmitters) {
     if (row.op == op) return row.emit;

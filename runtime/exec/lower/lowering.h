@@ -1,5 +1,5 @@
 // Inside lowering: the state of one run over a graph. Each operator has a member that emits its
-// steps (lower.cc; routed experts in lower_moe.cc).
+// steps (lower.cc; routed experts in lower_moe.cc, recurrent layers in lower_recurrent.cc).
 #pragma once
 
 #include <array>
@@ -37,6 +37,11 @@ class Lowering {
   void Router(const graph::Node& node);
   void RoutedExperts(const graph::Node& node);
   void SelectRows(const graph::Node& node);
+  void Slice(const graph::Node& node);
+  void Gate(const graph::Node& node);
+  void L2Norm(const graph::Node& node);
+  void ShortConv(const graph::Node& node);
+  void DeltaRule(const graph::Node& node);
   void PluginOp(const graph::Node& node);
   void EmitBinary(const graph::Node& node, int kind);
 

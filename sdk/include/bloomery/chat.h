@@ -1,7 +1,8 @@
 /* Extension "bloomery.chat/1" of a plugin: how its models are talked to.
  *
- * Asked from bl_plugin.get_extension; constant data, [any] thread. A plugin without it gets the
- * host's defaults: the file's template and pre-tokenizer, no reasoning marks, no tool syntax.
+ * Asked from bl_plugin.instance_extension, else from get_extension; constant data, [any] thread. A
+ * plugin without it gets the host's defaults: the file's template and pre-tokenizer, no reasoning
+ * marks, no tool syntax.
  */
 #ifndef BLOOMERY_CHAT_H_
 #define BLOOMERY_CHAT_H_

@@ -58,6 +58,15 @@ struct RouterOptions {
   double scale = 1.0;
 };
 
+// What the delta rule takes.
+struct DeltaInputs {
+  Value q, k;  // [key_dim, key_heads, rows]
+  Value v;     // [value_dim, value_heads, rows]
+  Value a, b;  // [value_heads, rows]
+  Weight decay, dt_bias;
+  Plane state;
+};
+
 struct Routed {
   Value ids;      // i32 [used, rows]
   Value weights;  // [used, rows]
@@ -180,6 +189,25 @@ class Graph {
   }
   Value Add(Value a, Value b) { return Node1(BL_OP_ADD, {a, b}, {}, {}, {}); }
   Value Mul(Value a, Value b) { return Node1(BL_OP_MUL, {a, b}, {}, {}, {}); }
+
+  // Values first … first+count-1 of ne[0].
+  Value Slice(Value x, int64_t first, int64_t count) {
+    return Node1(BL_OP_SLICE, {x}, {}, {}, Attrs().I64("first", first).I64("count", count));
+  }
+  // x · f(gate), f "sigmoid" or "silu"; a gate of the shape of x, or one a row.
+  Value Gate(Value x, Value gate, const std::string& function) {
+    return Node1(BL_OP_GATE, {x, gate}, {}, {}, Attrs().Str("function", function));
+  }
+  Value L2Norm(Value x, double eps, double scale = 1.0) {
+    return Node1(BL_OP_L2_NORM, {x}, {}, {}, Attrs().F64("eps", eps).F64("scale", scale));
+  }
+  Value ShortConv(Value x, Weight taps, Plane state, const std::string& activation = "silu") {
+    return Node1(BL_OP_SHORT_CONV, {x}, {taps}, {state}, Attrs().Str("activation", activation));
+  }
+  Value DeltaRule(const DeltaInputs& in, const std::string& head_order) {
+    return Node1(BL_OP_DELTA_RULE, {in.q, in.k, in.v, in.a, in.b}, {in.decay, in.dt_bias},
+                 {in.state}, Attrs().Str("head_order", head_order));
+  }
 
   Value Rope(Value x, const RopeOptions& options) {
     Attrs attrs;

@@ -33,6 +33,21 @@
  *                  attr: bank i64   out: residual + Σ weight · expert(x), picks summed by rule N7
  * select_rows/1    in: x [w, rows]  attr: domain str = "logit_rows"   out: [w, logit rows]
  * head/1           in: x [k, rows]  weight: [k, vocabulary]   out: [vocabulary, rows]
+ * slice/1          in: x [d, rows] or [d, heads, rows]  attrs: first i64, count i64
+ *                  out: values first … first+count-1 of ne[0]
+ * gate/1           in: x, gate of the shape of x or [1, rows]  attr: function str = "sigmoid" | "silu"
+ *                  out: x · f(gate)
+ * l2_norm/1        in: x [d, rows] or [d, heads, rows]  attrs: eps f64, scale f64 = 1
+ *                  out: x · (scale · 1/sqrt(Σx²+eps)), over ne[0]
+ * short_conv/1     in: x [c, rows]  weight: [taps, c] F32, the newest tap last  plane: rw (fixed, (taps−1)·c)
+ *                  attr: activation str = "silu" | "none"
+ *                  out: f(Σ weight[i]·x of the row taps−1−i before), channel by channel; rows of the slot before
+ *                  the pass come from the plane
+ * delta_rule/1     in: q, k [dk, hk, rows], v [dv, hv, rows], a, b [hv, rows]  weights: decay [hv], dt_bias [hv]
+ *                  plane: rw (fixed, hv·dk·dv)  attr: head_order str = "tiled" | "grouped"
+ *                  out: [dv, hv, rows]: for each value head the gated delta rule, row after row:
+ *                  S ← e^(decay·softplus(a+dt_bias))·S; u = σ(b)·(v − Sᵀk); S ← S + k uᵀ; out = Sᵀq.
+ *                  Value head h reads key head h mod hk (tiled) or h·hk/hv (grouped).
  */
 /* clang-format on */
 #ifndef BLOOMERY_OPERATORS_H_
@@ -53,5 +68,11 @@
 #define BL_OP_ROUTED_EXPERTS "routed_experts"
 #define BL_OP_SELECT_ROWS "select_rows"
 #define BL_OP_HEAD "head"
+
+#define BL_OP_SLICE "slice"
+#define BL_OP_GATE "gate"
+#define BL_OP_L2_NORM "l2_norm"
+#define BL_OP_SHORT_CONV "short_conv"
+#define BL_OP_DELTA_RULE "delta_rule"
 
 #endif /* BLOOMERY_OPERATORS_H_ */

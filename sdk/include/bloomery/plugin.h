@@ -88,6 +88,9 @@ typedef struct bl_plugin {
   /* Every instance once, in any order; entries, tables and transforms of it are not called again.
    */
   void (*destroy)(bl_instance* instance);
+  /* An extension as the instance's model needs it, where models of one plugin differ (two tool
+   * syntaxes); lives until destroy. Null, or a null answer: what get_extension says. [any] */
+  const void* (*instance_extension)(bl_instance* instance, const char* id);
 } bl_plugin;
 
 #define BL_PLUGIN_SYMBOL "bloomery_plugin"

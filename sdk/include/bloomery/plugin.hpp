@@ -11,6 +11,7 @@
 //     void Describe(sdk::Seat& seat);
 //     // Optional: an extension of the plugin by id, or null.
 //     static const void* GetExtension(std::string_view id);
+//     const void* InstanceExtension(std::string_view id) const;  // where its models differ
 //   };
 //   BLOOMERY_PLUGIN(Toy, "toy", "0.1.0")
 #pragma once
@@ -93,6 +94,19 @@ class PluginCalls {
     }
   }
 
+  static const void* InstanceExtension(bl_instance* raw, const char* id) noexcept {
+    if constexpr (requires(const T& object) { object.InstanceExtension(std::string_view()); }) {
+      const void* table = nullptr;
+      const T& object = reinterpret_cast<Instance*>(raw)->object;
+      if (id != nullptr) {
+        Guard([&] { table = object.InstanceExtension(id); }, [](bl_status, const char*) {});
+      }
+      return table;
+    } else {
+      return nullptr;
+    }
+  }
+
   static bl_status Probe(const bl_model* model, const bl_sink* sink, bl_claim* out) noexcept {
     return Guard([&] { out->score = T::Probe(Model(model)); }, SinkSayer(sink));
   }
@@ -162,7 +176,8 @@ constexpr bl_plugin PluginTable(const char* name, const char* version) {
           Calls::Probe,
           Calls::Create,
           Calls::Describe,
-          Calls::Destroy};
+          Calls::Destroy,
+          Calls::InstanceExtension};
 }
 
 }  // namespace bloomery::sdk

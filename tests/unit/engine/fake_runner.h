@@ -40,6 +40,7 @@ class FakeRunner final : public exec::PassRunner {
  public:
   explicit FakeRunner(exec::SeatLimits limits) : limits_(limits) {
     planes_.resize(static_cast<size_t>(limits.slots));
+    standing_.resize(static_cast<size_t>(limits.slots));
   }
 
   // Set before the engine starts.
@@ -77,6 +78,7 @@ class FakeRunner final : public exec::PassRunner {
       Tokens& plane = planes_[static_cast<size_t>(row.slot)];
       plane.push_back(row.token);
       if (row.logits) logits_.push_back(LogitsOf(plane));
+      standing_[static_cast<size_t>(row.slot)] = row.index + 1;
     }
   }
 
@@ -104,12 +106,14 @@ class FakeRunner final : public exec::PassRunner {
     Tokens& plane = PlaneOf(slot);
     Require(length >= 0 && static_cast<size_t>(length) <= plane.size(), "a cut beyond the slot");
     plane.resize(static_cast<size_t>(length));
+    if (length == 0) standing_[static_cast<size_t>(slot)] = 0;
   }
 
   int32_t Keepable(int32_t slot, int32_t length) const override {
     Require(slot >= 0 && slot < limits_.slots, "a slot that does not exist");
     Require(static_cast<size_t>(length) <= planes_[static_cast<size_t>(slot)].size(),
             "keepable beyond the slot");
+    if (with_state) return length == standing_[static_cast<size_t>(slot)] ? length : 0;
     return keepable ? keepable(slot, length) : length;
   }
 
@@ -118,7 +122,35 @@ class FakeRunner final : public exec::PassRunner {
     const Tokens& source = PlaneOf(from);
     Require(PlaneOf(to).empty() && from != to, "a copy into a slot that is not empty");
     Require(static_cast<size_t>(length) <= source.size(), "a copy beyond the slot");
+    Require(!with_state || length == standing_[static_cast<size_t>(from)], "a state that is gone");
     PlaneOf(to).assign(source.begin(), source.begin() + length);
+    standing_[static_cast<size_t>(to)] = length;
+  }
+
+  // Set before the engine starts: rows alone are no state then. A state is a hash of the slot's
+  // tokens, and rows run only where the state behind the last one is there.
+  bool with_state = false;
+  std::function<void(int32_t slot)> before_restore;  // may throw
+  int64_t states_restored = 0;
+
+  uint64_t CheckpointBytes() const override { return with_state ? sizeof(uint64_t) : 0; }
+  void ReadCheckpoint(int32_t slot, std::span<std::byte> bytes) override {
+    Require(bytes.size() == sizeof(uint64_t), "a room of another size");
+    Require(StateThere(slot), "a state that is not there");
+    const uint64_t state = StateOf(PlaneOf(slot));
+    std::memcpy(bytes.data(), &state, sizeof(state));
+  }
+  void RestoreCheckpoint(int32_t slot, int32_t length, std::span<const std::byte> bytes) override {
+    if (before_restore) before_restore(slot);
+    Tokens& plane = PlaneOf(slot);
+    Require(length >= 1 && static_cast<size_t>(length) <= plane.size(), "a state beyond the rows");
+    plane.resize(static_cast<size_t>(length));
+    uint64_t state = 0;
+    Require(bytes.size() == sizeof(state), "a state of another size");
+    std::memcpy(&state, bytes.data(), sizeof(state));
+    Require(state == StateOf(plane), "a state of other rows");
+    standing_[static_cast<size_t>(slot)] = length;
+    ++states_restored;
   }
 
   // A row's bytes are its token, after it `row_padding` bytes of the token's lowest.
@@ -165,6 +197,16 @@ class FakeRunner final : public exec::PassRunner {
     if (!holds) throw std::logic_error(std::string("broken contract: ") + broken);
   }
 
+  static uint64_t StateOf(const Tokens& tokens) {
+    uint64_t state = 7;
+    for (const int32_t token : tokens) state = Mix(state + static_cast<uint64_t>(token));
+    return state;
+  }
+  bool StateThere(int32_t slot) const {
+    const auto at = static_cast<size_t>(slot);
+    return standing_[at] == static_cast<int32_t>(planes_[at].size());
+  }
+
   Tokens& PlaneOf(int32_t slot) {
     Require(slot >= 0 && slot < limits_.slots, "a slot that does not exist");
     return planes_[static_cast<size_t>(slot)];
@@ -185,6 +227,7 @@ class FakeRunner final : public exec::PassRunner {
       } else {
         Require(!seen[static_cast<size_t>(row.slot)], "rows of a slot that are not contiguous");
         Require(row.index == static_cast<int32_t>(plane.size()), "a first row not at the length");
+        Require(!with_state || StateThere(row.slot), "rows without the state before them");
       }
       seen[static_cast<size_t>(row.slot)] = true;
     }
@@ -202,6 +245,7 @@ class FakeRunner final : public exec::PassRunner {
 
   const exec::SeatLimits limits_;
   std::vector<Tokens> planes_;
+  std::vector<int32_t> standing_;  // rows behind which the slot has its state
   std::vector<std::vector<float>> logits_;
   mutable std::vector<exec::BestLogit> best_;
 };

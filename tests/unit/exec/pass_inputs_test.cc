@@ -4,8 +4,28 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/error.h"
+
 namespace bloomery::exec {
 namespace {
+
+TEST(PassInputs, ASegmentReadsTheLaneOfItsLengthAndItsLastRowWritesAnother) {
+  memory::Lanes lanes(3, 2);
+  lanes.Set(2, lanes.Claim(2, 0), 5);
+  PassInputs inputs(8);
+  const std::vector<PassRow> rows = {
+      {.slot = 2, .index = 5}, {.slot = 2, .index = 6}, {.slot = 0, .index = 0}};
+  inputs.Set(rows, &lanes);
+  const bl_rows& seen = inputs.rows();
+  EXPECT_EQ(seen.lane_in[0], lanes.Holding(2, 5));
+  EXPECT_EQ(seen.lane_out[0], -1);
+  EXPECT_GE(seen.lane_out[1], 0);
+  EXPECT_NE(seen.lane_out[1], seen.lane_in[0]);
+  EXPECT_EQ(seen.lane_in[2], -1);  // the initial state
+  EXPECT_GE(seen.lane_out[2], 0);
+  const std::vector<PassRow> lost = {{.slot = 1, .index = 4}};
+  EXPECT_THROW(inputs.Set(lost, &lanes), Error);
+}
 
 TEST(PassInputs, RowsSegmentsAndLogitRowsFollowThePass) {
   PassInputs inputs(8);

@@ -262,6 +262,20 @@ constexpr ErrorKind kNot = ErrorKind::kUnsupported;
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 const std::string kLong(300, 'x');
 
+constexpr bl_dtype kHalf = BL_F16;
+constexpr bl_dtype kFull = BL_F32;
+
+// A state that rows overwrite, sound.
+bl_plane& Fix(bl_plane& plane) {
+  plane.rule = BL_PLANE_FIXED;
+  plane.plane_class = BL_CLASS_RECURRENT;
+  plane.lanes = 1;
+  plane.init = BL_INIT_ZERO;
+  plane.types_allowed = &kFull;
+  plane.n_types = 1;
+  return plane;
+}
+
 #define CASE(name, change, kind, what, field)            \
   BadCase {                                              \
     #name, [](RawSeat& s) { change; }, kind, what, field \
@@ -464,7 +478,14 @@ INSTANTIATE_TEST_SUITE_P(
         CASE(Layer, s.planes[0].layer = 2, kBad, "plane 0", "field layer: 2"),
         CASE(Rule, s.planes[0].rule = 3, kBad, "plane 0", "field rule: 3"),
         CASE(Ring, s.planes[0].rule = BL_PLANE_RING, kNot, "plane 0", "RING"),
-        CASE(Fixed, s.planes[0].rule = BL_PLANE_FIXED, kNot, "plane 0", "FIXED"),
+        CASE(FixedKeys, s.planes[0].rule = BL_PLANE_FIXED, kNot, "plane 0", "K for a fixed plane"),
+        CASE(FixedNoLane, Fix(s.planes[0]).lanes = 0, kBad, "plane 0", "field lanes: 0"),
+        CASE(FixedLanes, Fix(s.planes[0]).lanes = 2, kNot, "plane 0", "field lanes: 2"),
+        CASE(FixedWindow, Fix(s.planes[0]).window = 4, kBad, "plane 0", "field window"),
+        CASE(FixedRate, Fix(s.planes[0]).rate = 2, kBad, "plane 0", "field rate"),
+        CASE(FixedInit, Fix(s.planes[0]).init = BL_INIT_NONE, kNot, "plane 0", "NONE for a fixed"),
+        CASE(FixedHalf, Fix(s.planes[0]).types_allowed = &kHalf, kNot, "plane 0",
+             "F16 for a fixed"),
         CASE(Class, s.planes[0].plane_class = 7, kBad, "plane 0", "field plane_class: 7"),
         CASE(Latent, s.planes[0].plane_class = BL_CLASS_LATENT, kNot, "plane 0", "LATENT"),
         CASE(Index, s.planes[0].plane_class = BL_CLASS_INDEX, kNot, "plane 0", "INDEX"),

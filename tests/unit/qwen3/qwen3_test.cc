@@ -181,9 +181,9 @@ TEST(Qwen3Plugin, WhatItDoesNotComputeIsRefusedByKeyOrTensor) {
   EXPECT_THAT(Refused([](TinyFile& f) { f.Set("expert_weights_norm", false); }),
               HasSubstr("'qwen3moe.expert_weights_norm' is false"));
   EXPECT_THAT(Refused([](TinyFile& f) { f.Set("expert_shared_count", uint32_t{1}); }),
-              HasSubstr("'qwen3moe.expert_shared_count' is not 0"));
+              HasSubstr("'qwen3moe.expert_shared_count' is 1"));
   EXPECT_THAT(Refused([](TinyFile& f) { f.Set("nextn_predict_layers", uint32_t{1}); }),
-              HasSubstr("'qwen3moe.nextn_predict_layers' is not 0"));
+              HasSubstr("'qwen3moe.nextn_predict_layers' is 1, outside"));
   EXPECT_THAT(
       Refused([](TinyFile& f) { f.tensors["blk.0.ffn_gate_up_exps.weight"] = {32, 64, 4}; }),
       HasSubstr("'blk.0.ffn_gate_up_exps.weight'"));
@@ -192,11 +192,13 @@ TEST(Qwen3Plugin, WhatItDoesNotComputeIsRefusedByKeyOrTensor) {
 TEST(Qwen3Plugin, MissingOrContradictingMetadataIsRefusedByKey) {
   for (const char* key :
        {"block_count", "embedding_length", "attention.head_count", "attention.head_count_kv",
-        "attention.layer_norm_rms_epsilon", "rope.freq_base", "expert_count", "expert_used_count",
+        "attention.layer_norm_rms_epsilon", "rope.freq_base", "expert_used_count",
         "expert_feed_forward_length", "context_length"}) {
     EXPECT_THAT(Refused([&](TinyFile& f) { f.keys.erase(key); }),
                 HasSubstr("metadata key 'qwen3moe." + std::string(key) + "' is missing"));
   }
+  EXPECT_THAT(Refused([](TinyFile& f) { f.keys.erase("expert_count"); }),
+              HasSubstr("'qwen3moe.expert_count' is not"));
   EXPECT_THAT(Refused([](TinyFile& f) { f.Set("attention.head_count_kv", uint32_t{0}); }),
               HasSubstr("'qwen3moe.attention.head_count_kv' is 0"));
   EXPECT_THAT(Refused([](TinyFile& f) {
@@ -244,6 +246,133 @@ TEST(Qwen3Plugin, TheChatExtensionSaysHowItIsTalkedTo) {
   EXPECT_EQ(chat->n_stop_ids, 0U);
   EXPECT_EQ(chat->sampling.top_k, 20);
   EXPECT_EQ(Plugin().table->get_extension("bloomery.image/1"), nullptr);
+}
+
+// The same file with dense blocks.
+TinyFile DenseFile() {
+  TinyFile file;
+  file.arch = "qwen3";
+  for (const char* key : {"expert_count", "expert_used_count", "expert_feed_forward_length"}) {
+    file.keys.erase(key);
+  }
+  file.Set("feed_forward_length", uint32_t{64});
+  for (const char* name : {"gate_inp", "gate_exps", "up_exps", "down_exps"}) {
+    file.tensors.erase("blk.0.ffn_" + std::string(name) + ".weight");
+  }
+  file.tensors["blk.0.ffn_gate.weight"] = {32, 64};
+  file.tensors["blk.0.ffn_up.weight"] = {32, 64};
+  file.tensors["blk.0.ffn_down.weight"] = {64, 32};
+  return file;
+}
+
+// Two layers: a recurrent one and one of gated attention; a shared expert; and a draft layer.
+TinyFile HybridFile() {
+  TinyFile file;
+  file.arch = "qwen35moe";
+  file.Set("block_count", uint32_t{3});
+  file.Set("nextn_predict_layers", uint32_t{1});
+  file.Set("full_attention_interval", uint32_t{2});
+  file.Set("rope.dimension_count", uint32_t{8});
+  file.Set("expert_shared_feed_forward_length", uint32_t{32});
+  for (const auto& [key, value] : std::map<std::string, uint32_t>{{"conv_kernel", 4},
+                                                                  {"state_size", 16},
+                                                                  {"group_count", 1},
+                                                                  {"time_step_rank", 2},
+                                                                  {"inner_size", 32}}) {
+    file.Set("ssm." + key, value);
+  }
+  const auto layers = file.tensors;
+  for (const auto& [name, ne] : layers) {
+    if (name.starts_with("blk.0.")) file.tensors.erase(name);
+  }
+  const auto block = [&](const std::string& l, bool recurrent) {
+    std::map<std::string, std::vector<uint64_t>> made = {
+        {"attn_norm.weight", {32}},          {"post_attention_norm.weight", {32}},
+        {"ffn_gate_inp.weight", {32, 4}},    {"ffn_gate_exps.weight", {32, 32, 4}},
+        {"ffn_up_exps.weight", {32, 32, 4}}, {"ffn_down_exps.weight", {32, 32, 4}},
+        {"ffn_gate_inp_shexp.weight", {32}}, {"ffn_gate_shexp.weight", {32, 32}},
+        {"ffn_up_shexp.weight", {32, 32}},   {"ffn_down_shexp.weight", {32, 32}}};
+    const std::map<std::string, std::vector<uint64_t>> delta = {{"attn_qkv.weight", {32, 64}},
+                                                                {"attn_gate.weight", {32, 32}},
+                                                                {"ssm_alpha.weight", {32, 2}},
+                                                                {"ssm_beta.weight", {32, 2}},
+                                                                {"ssm_a", {2}},
+                                                                {"ssm_dt.bias", {2}},
+                                                                {"ssm_conv1d.weight", {4, 64}},
+                                                                {"ssm_norm.weight", {16}},
+                                                                {"ssm_out.weight", {32, 32}}};
+    const std::map<std::string, std::vector<uint64_t>> attention = {
+        {"attn_q.weight", {32, 64}},  {"attn_k.weight", {32, 16}},
+        {"attn_v.weight", {32, 16}},  {"attn_q_norm.weight", {16}},
+        {"attn_k_norm.weight", {16}}, {"attn_output.weight", {32, 32}}};
+    made.insert(recurrent ? delta.begin() : attention.begin(),
+                recurrent ? delta.end() : attention.end());
+    for (const auto& [name, ne] : made) file.tensors["blk." + l + "." + name] = ne;
+  };
+  block("0", true);
+  block("1", false);
+  block("2", false);
+  file.tensors["blk.2.nextn.eh_proj.weight"] = {64, 32};
+  file.tensors["blk.2.nextn.enorm.weight"] = {32};
+  file.tensors["blk.2.nextn.hnorm.weight"] = {32};
+  return file;
+}
+
+void ExpectUsable(const std::vector<float>& logits) {
+  ASSERT_EQ(logits.size(), 20U);
+  for (const float logit : logits) EXPECT_TRUE(std::isfinite(logit));
+  EXPECT_NE(*std::ranges::max_element(logits), *std::ranges::min_element(logits));
+}
+
+TEST(Qwen3Plugin, DenseAndHybridModelsAreServed) {
+  ExpectUsable(LastLogits(DenseFile(), {1, 2, 3}));
+  ExpectUsable(LastLogits(HybridFile(), {1, 2, 3}));
+}
+
+TEST(Qwen3Plugin, ARecurrentLayersHistoryReachesTheLogits) {
+  EXPECT_NE(LastLogits(HybridFile(), {1, 2, 3}), LastLogits(HybridFile(), {7, 2, 3}));
+}
+
+TEST(Qwen3Plugin, LayersAreRecurrentAsTheFileSays) {
+  TinyFile listed = HybridFile();
+  listed.keys["attention.recurrent_layers"] = [](test::GgufWriter& writer) {
+    writer.AddArray<bool>("qwen35moe.attention.recurrent_layers", {true, false, false});
+  };
+  listed.keys.erase("full_attention_interval");
+  EXPECT_EQ(LastLogits(listed, {1, 2, 3}), LastLogits(HybridFile(), {1, 2, 3}));
+}
+
+TEST(Qwen3Plugin, HybridMetadataThatContradictsItselfIsRefusedByKey) {
+  const auto refused = [](const std::function<void(TinyFile&)>& change) {
+    TinyFile file = HybridFile();
+    change(file);
+    return test::RefusalOf([&] { LastLogits(file, {1}); }).message;
+  };
+  EXPECT_THAT(refused([](TinyFile& f) { f.Set("ssm.inner_size", uint32_t{48}); }),
+              HasSubstr("'qwen35moe.ssm.inner_size' is 48"));
+  EXPECT_THAT(refused([](TinyFile& f) { f.Set("ssm.group_count", uint32_t{3}); }),
+              HasSubstr("no multiple of 'qwen35moe.ssm.group_count' = 3"));
+  EXPECT_THAT(refused([](TinyFile& f) { f.Set("ssm.conv_kernel", uint32_t{1}); }),
+              HasSubstr("'qwen35moe.ssm.conv_kernel' is 1"));
+  EXPECT_THAT(refused([](TinyFile& f) { f.tensors.erase("blk.0.ssm_a"); }),
+              HasSubstr("blk.0.ssm_a"));
+  EXPECT_THAT(refused([](TinyFile& f) { f.tensors["blk.2.nextn.other.weight"] = {32}; }),
+              HasSubstr("blk.2.nextn.other.weight"));
+  EXPECT_THAT(refused([](TinyFile& f) { f.Set("expert_shared_count", uint32_t{2}); }),
+              HasSubstr("'qwen35moe.expert_shared_count' is 2"));
+}
+
+TEST(Qwen3Plugin, HybridModelsWriteTheirCallsAsXml) {
+  const model::ModelFile model = HybridFile().Open();
+  plugin::Instance instance(Plugin(), model, exec::InstanceOptionsOf(kOptions));
+  const auto* chat = static_cast<const bl_chat_1*>(instance.Extension(BL_EXT_CHAT_1));
+  ASSERT_NE(chat, nullptr);
+  EXPECT_STREQ(chat->tool_syntax, "qwen_xml");
+  EXPECT_EQ(chat->pre_tokenizer, nullptr);  // the file's
+  const model::ModelFile plain = TinyFile().Open();
+  plugin::Instance other(Plugin(), plain, exec::InstanceOptionsOf(kOptions));
+  EXPECT_STREQ(static_cast<const bl_chat_1*>(other.Extension(BL_EXT_CHAT_1))->tool_syntax,
+               "hermes");
 }
 
 }  // namespace

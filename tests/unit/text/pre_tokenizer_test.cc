@@ -50,6 +50,14 @@ TEST_F(Qwen2Test, MarksAreSignsHereAndMaySeparateLetters) {
   EXPECT_THAT(Pieces("e\u0301a"), ElementsAre("e", "\u0301a"));
 }
 
+TEST(Qwen35Test, MarksJoinLettersAndAreNoSigns) {
+  const PreTokenizer pre(*FindPreTokenizer("qwen35"));
+  EXPECT_THAT(Split(pre, "e\u0301a"), ElementsAre("e\u0301a"));
+  EXPECT_THAT(Split(pre, "!\u0301a"), ElementsAre("!\u0301a"));
+  EXPECT_THAT(Split(pre, "a \u0301!! b12"), ElementsAre("a", " \u0301", "!!", " b", "1", "2"));
+  EXPECT_THAT(Split(pre, "don't  x\n\n y"), ElementsAre("don", "'t", " ", " x", "\n\n", " y"));
+}
+
 TEST_F(Qwen2Test, UnicodeBlanksAreBlanksAndTheMongolianSeparatorIsNot) {
   EXPECT_THAT(Pieces("\u3000\u00a0\u0085x"), ElementsAre("\u3000\u00a0", "\u0085x"));
   EXPECT_THAT(Pieces(" \u180e1"), ElementsAre(" \u180e", "1"));

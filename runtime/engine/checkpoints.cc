@@ -1,0 +1,105 @@
+#include "runtime/engine/checkpoints.h"
+
+#include <algorithm>
+#include <bit>
+#include <new>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+
+namespace bloomery::engine {
+namespace {
+
+// Whether `front` is how `tokens` begin.
+bool Begins(const std::vector<text::TokenId>& front, std::span<const text::TokenId> tokens) {
+  return front.size() <= tokens.size() && std::equal(front.begin(), front.end(), tokens.begin());
+}
+
+// Which stretch below the newest one a checkpoint `back` positions before it lies in.
+int32_t Stretch(int32_t back) {
+  return std::bit_width(static_cast<uint32_t>(back / Checkpoints::kEvery));
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(exec::PassRunner& runner, uint64_t bytes_max)
+    : runner_(runner), state_bytes_(runner.CheckpointBytes()), bytes_max_(bytes_max) {}
+
+int32_t Checkpoints::RowsUntilDue(int32_t length, int32_t prompt) const {
+  const int32_t left = prompt - length;
+  if (!on()) return left;
+  const int32_t next = kEvery - length % kEvery;
+  const int32_t back = prompt - kBack - length;
+  return std::min({left, next, back >= kBack ? back : left});
+}
+
+bool Checkpoints::Due(int32_t length, int32_t prompt) const {
+  return on() && length > 0 && (length % kEvery == 0 || length == prompt - kBack);
+}
+
+void Checkpoints::Take(int32_t slot, std::span<const text::TokenId> tokens) {
+  if (!on() || tokens.empty()) return;
+  const auto same = std::ranges::find_if(held_, [&](const CheckpointPtr& each) {
+    return each->tokens.size() == tokens.size() && Begins(each->tokens, tokens);
+  });
+  if (same != held_.end()) {
+    held_.splice(held_.begin(), held_, same);
+    return;
+  }
+  try {
+    while (!held_.empty() && bytes_ + state_bytes_ > bytes_max_) {
+      held_.pop_back();
+      bytes_ -= state_bytes_;
+    }
+    auto made = std::make_shared<Checkpoint>();
+    made->tokens.assign(tokens.begin(), tokens.end());
+    made->state.resize(state_bytes_);
+    runner_.ReadCheckpoint(slot, made->state);
+    Thin(*made);
+    held_.push_front(std::move(made));
+    bytes_ += state_bytes_;
+  } catch (const Error& error) {
+    LOG(WARNING) << "slot " << slot << ": its state behind " << tokens.size()
+                 << " tokens cannot be kept: " << error.what();
+  } catch (const std::bad_alloc&) {
+    LOG(WARNING) << "slot " << slot << ": there is no memory for a copy of its state";
+  }
+}
+
+// Of those before `newest` in its conversation, one a stretch stays: the one at the roundest
+// position, so that the same ones stay as the conversation grows.
+void Checkpoints::Thin(const Checkpoint& newest) {
+  constexpr int32_t kStretches = 32;
+  std::vector<std::list<CheckpointPtr>::iterator> kept(kStretches, held_.end());
+  const auto roundness = [](const CheckpointPtr& each) {
+    return std::countr_zero(static_cast<uint32_t>(each->length()));
+  };
+  for (auto each = held_.begin(); each != held_.end();) {
+    const auto at = each++;
+    if (!Begins((*at)->tokens, newest.tokens)) continue;
+    const int32_t back = newest.length() - (*at)->length();
+    if (back < kEvery) continue;
+    auto& rival = kept[static_cast<size_t>(Stretch(back))];
+    if (rival == held_.end()) {
+      rival = at;
+      continue;
+    }
+    const auto loser = roundness(*at) > roundness(*rival) ? std::exchange(rival, at) : at;
+    held_.erase(loser);
+    bytes_ -= state_bytes_;
+  }
+}
+
+CheckpointPtr Checkpoints::Longest(std::span<const text::TokenId> tokens) {
+  auto best = held_.end();
+  for (auto each = held_.begin(); each != held_.end(); ++each) {
+    if (best != held_.end() && (*each)->length() <= (*best)->length()) continue;
+    if (Begins((*each)->tokens, tokens)) best = each;
+  }
+  if (best == held_.end()) return nullptr;
+  held_.splice(held_.begin(), held_, best);
+  return *best;
+}
+
+}  // namespace bloomery::engine

@@ -1,0 +1,49 @@
+// Which lane of its fixed planes holds a slot's state after how many rows. A recurrent state is
+// overwritten by the next row and cannot be cut by position; so a pass reads one lane and writes
+// another, and the lane that it read still holds the state from before it: what a failed pass goes
+// back to. Bookkeeping alone: the bytes lie in the stores of planes. The engine's thread, between
+// passes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace bloomery::memory {
+
+// Lanes of a slot that passes take turns on.
+inline constexpr int32_t kLanesOfSlot = 2;
+
+class Lanes {
+ public:
+  static constexpr int32_t kNone = -1;
+
+  Lanes(int32_t slots, int32_t lanes_of_slot)
+      : lanes_of_slot_(lanes_of_slot),
+        lengths_(static_cast<size_t>(slots) * static_cast<size_t>(lanes_of_slot), 0) {}
+
+  // The lane with the state behind `length` rows. kNone: there is none; of length 0 always, which
+  // is the initial state.
+  int32_t Holding(int32_t slot, int32_t length) const;
+  // A lane to write the state behind a pass that starts at `length` into: not the one that holds
+  // that length. Holds nothing from now on.
+  int32_t Claim(int32_t slot, int32_t length);
+  void Set(int32_t slot, int32_t lane, int32_t length) { At(slot, lane) = length; }
+  // Forgets what lies behind `length`.
+  void Cut(int32_t slot, int32_t length);
+  // The longest length <= `length` whose state there is: 0, or a lane's.
+  int32_t Keepable(int32_t slot, int32_t length) const;
+
+ private:
+  int32_t& At(int32_t slot, int32_t lane) {
+    return lengths_[static_cast<size_t>(slot * lanes_of_slot_ + lane)];
+  }
+  int32_t At(int32_t slot, int32_t lane) const {
+    return lengths_[static_cast<size_t>(slot * lanes_of_slot_ + lane)];
+  }
+
+  int32_t lanes_of_slot_;
+  std::vector<int32_t> lengths_;  // [slots][lanes]; 0: holds nothing
+};
+
+}  // namespace bloomery::memory

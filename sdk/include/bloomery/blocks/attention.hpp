@@ -1,0 +1,78 @@
+// Grouped-query attention with a norm on each query and key head, rope over the first values of a
+// head, and, where `gated`, a sigmoid gate on what comes out: each head's queries are then followed
+// by its gates in one matrix.
+#pragma once
+
+#include <bloomery/blocks/layer.hpp>
+#include <cmath>
+#include <cstdint>
+
+namespace bloomery::sdk::blocks {
+
+struct AttentionShape {
+  uint64_t width = 0;  // of the residual stream
+  uint64_t heads = 0;
+  uint64_t kv_heads = 0;
+  uint64_t key_dim = 0;    // of one head, queries and keys
+  uint64_t value_dim = 0;  // of one head; key_dim where gated
+  uint64_t rope_dims = 0;  // rotated values of a head
+  double rope_base = 0;
+  double eps = 0;
+  bool gated = false;
+};
+
+class Attention {
+ public:
+  Attention() = default;
+  Attention(const LayerWeights& layer, const AttentionShape& shape) : shape_(shape) {
+    const uint64_t query_width = shape.heads * shape.key_dim * (shape.gated ? 2 : 1);
+    const uint64_t k_width = shape.kv_heads * shape.key_dim;
+    const uint64_t v_width = shape.kv_heads * shape.value_dim;
+    norm_ = layer.Add("attn_norm.weight", BL_ROLE_NORM, {shape.width});
+    q_ = layer.Add("attn_q.weight", BL_ROLE_DENSE, {shape.width, query_width});
+    k_ = layer.Add("attn_k.weight", BL_ROLE_DENSE, {shape.width, k_width});
+    v_ = layer.Add("attn_v.weight", BL_ROLE_DENSE, {shape.width, v_width});
+    q_norm_ = layer.Add("attn_q_norm.weight", BL_ROLE_NORM, {shape.key_dim});
+    k_norm_ = layer.Add("attn_k_norm.weight", BL_ROLE_NORM, {shape.key_dim});
+    out_ = layer.Add("attn_output.weight", BL_ROLE_DENSE,
+                     {shape.heads * shape.value_dim, shape.width});
+    k_plane_ = layer.AddRows("k", BL_CLASS_K, k_width);
+    v_plane_ = layer.AddRows("v", BL_CLASS_V, v_width);
+  }
+
+  // x + the output projection of attention over the normed x.
+  Value Build(Graph& g, Value x) const {
+    const auto heads = static_cast<int64_t>(shape_.heads);
+    const auto kv_heads = static_cast<int64_t>(shape_.kv_heads);
+    const auto key_dim = static_cast<int64_t>(shape_.key_dim);
+    const Value normed = g.RmsNorm(x, norm_, shape_.eps);
+    const auto [q, k, v] = g.Linear(normed, {q_, k_, v_});
+    Value queries = g.Reshape(q, {key_dim * (shape_.gated ? 2 : 1), heads});
+    Value gates;
+    if (shape_.gated) {
+      gates = g.Slice(queries, key_dim, key_dim);
+      queries = g.Slice(queries, 0, key_dim);
+    }
+    queries = Turn(g, queries, q_norm_);
+    g.Append(Turn(g, g.Reshape(k, {key_dim, kv_heads}), k_norm_), k_plane_);
+    g.Append(v, v_plane_);
+    Value mixed =
+        g.Attention(queries, k_plane_, v_plane_,
+                    {.kv_heads = kv_heads, .scale = 1.0 / std::sqrt(static_cast<double>(key_dim))});
+    if (shape_.gated) mixed = g.Gate(mixed, gates, "sigmoid");
+    const auto out_width = static_cast<int64_t>(shape_.heads * shape_.value_dim);
+    return g.Add(x, g.Linear(g.Reshape(mixed, {out_width}), out_));
+  }
+
+ private:
+  Value Turn(Graph& g, Value heads, Weight norm) const {
+    return g.Rope(g.RmsNorm(heads, norm, shape_.eps),
+                  {.dims = static_cast<int64_t>(shape_.rope_dims), .base = shape_.rope_base});
+  }
+
+  AttentionShape shape_;
+  Weight norm_, q_, k_, v_, q_norm_, k_norm_, out_;
+  Plane k_plane_, v_plane_;
+};
+
+}  // namespace bloomery::sdk::blocks

@@ -1,0 +1,58 @@
+// Weights of one layer by the names of GGUF files: "blk.{l}.attn_norm.weight". What the blocks of
+// this folder describe their weights with.
+#pragma once
+
+#include <bloomery/seat.hpp>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace bloomery::sdk::blocks {
+
+class LayerWeights {
+ public:
+  LayerWeights(Seat& seat, int32_t layer) : seat_(seat), layer_(layer) {}
+
+  Seat& seat() const { return seat_; }
+  int32_t layer() const { return layer_; }
+
+  // `name` without its layer and with its suffix: "attn_q.weight", "ssm_a".
+  Weight Add(const std::string& name, bl_role role, std::vector<uint64_t> ne) const {
+    return seat_.AddWeight(
+        {.pattern = "blk.{l}." + name, .role = role, .layer = layer_, .ne = std::move(ne)});
+  }
+  Weight AddRouted(const std::string& name, Bank bank, bl_bank_part part,
+                   std::vector<uint64_t> ne) const {
+    return seat_.AddWeight({.pattern = "blk.{l}." + name,
+                            .role = BL_ROLE_ROUTED,
+                            .layer = layer_,
+                            .ne = std::move(ne),
+                            .bank = bank,
+                            .part = part});
+  }
+  // An append plane "k.3", a row a position.
+  Plane AddRows(const std::string& name, bl_plane_class plane_class, uint64_t width) const {
+    return seat_.AddPlane({.name = name + "." + std::to_string(layer_),
+                           .layer = layer_,
+                           .plane_class = plane_class,
+                           .width = width});
+  }
+  // A fixed plane of one lane, zeros at first: a state that rows overwrite.
+  Plane AddState(const std::string& name, uint64_t width) const {
+    return seat_.AddPlane({.name = name + "." + std::to_string(layer_),
+                           .layer = layer_,
+                           .rule = BL_PLANE_FIXED,
+                           .plane_class = BL_CLASS_RECURRENT,
+                           .width = width,
+                           .types_allowed = {BL_F32},
+                           .lanes = 1,
+                           .init = BL_INIT_ZERO});
+  }
+
+ private:
+  Seat& seat_;
+  int32_t layer_;
+};
+
+}  // namespace bloomery::sdk::blocks
