@@ -11,7 +11,6 @@ namespace bloomery::apps {
 namespace {
 
 using testing::Each;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
