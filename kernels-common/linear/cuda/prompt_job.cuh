@@ -89,7 +89,10 @@ const PromptKernels* FindPromptKernelsIq(int ggml_type);
 PromptKernelPointer FindFloatPromptKernel(int ggml_type);
 // The kernel of passes of many rows, where this device has one of the type (prompt_wgmma.cuh).
 PromptKernelPointer FindWgmmaKernel(int ggml_type);
-inline constexpr std::int32_t kWgmmaColumnBytes = 256 + 4;  // of a column and step
+inline constexpr int kWgmmaWarps = 12;
+inline constexpr int kWgmmaThreads = 32 * kWgmmaWarps;
+inline constexpr std::int32_t kWgmmaColumnBytes = 256 + 4 + 32;      // of a column and step
+inline constexpr std::int32_t kWgmmaResultBytes = 64 * kWgmmaWarps;  // of a column
 
 // A block's share of the work.
 struct PromptUnit {

@@ -116,7 +116,7 @@ Plan ChoosePlan(const Launch& launch, const PromptKernels& kernels, const Extent
 // smaller, at 4,096 rows by a tenth and loses as much at 512 (docs/measurements/card.md).
 constexpr std::int32_t kWgmmaRowsMin = 2048;
 
-// The cut for the wgmma kernel: 64 or 32 columns, four pairs at a time by each of two warpgroups.
+// The cut for the wgmma kernel: 64 or 32 columns, four pairs at a time by each of three warpgroups.
 // Its plan has no kernel where not even 32 columns fit.
 Plan ChooseWgmmaPlan(const Launch& launch, PromptKernelPointer kernel, const Extent& extent) {
   constexpr struct {
@@ -129,7 +129,7 @@ Plan ChooseWgmmaPlan(const Launch& launch, PromptKernelPointer kernel, const Ext
   for (const auto& choice : kChoices) {
     const std::size_t bytes =
         static_cast<std::size_t>(choice.columns) *
-        static_cast<std::size_t>(extent.steps * kWgmmaColumnBytes + kPromptColumnBytes + 8);
+        static_cast<std::size_t>(extent.steps * kWgmmaColumnBytes + kWgmmaResultBytes + 8);
     if (bytes > SharedLimit(launch, kSharedBytesMax, kOwnSharedBytes)) {
       continue;
     }
@@ -137,12 +137,12 @@ Plan ChooseWgmmaPlan(const Launch& launch, PromptKernelPointer kernel, const Ext
         extent.units != 0 ? extent.units : (extent.rows + choice.columns - 1) / choice.columns;
     for (std::int32_t pairs = 4; pairs < extent.pairs + 4; pairs += 4) {
       const std::int64_t blocks = units * ((extent.pairs + pairs - 1) / pairs);
-      const std::int64_t rounds = (pairs + kPromptWarps - 1) / kPromptWarps;
+      const std::int64_t rounds = (pairs + kWgmmaWarps - 1) / kWgmmaWarps;
       const std::int64_t waves = (blocks + slots - 1) / slots;
       const std::int64_t time = waves * choice.cost * (rounds * extent.steps + 1);
       if (time < least) {
         least = time;
-        best = {kernel, choice.columns, pairs, extent.steps, kPromptThreads, bytes};
+        best = {kernel, choice.columns, pairs, extent.steps, kWgmmaThreads, bytes};
       }
     }
     if (extent.units != 0 && best.kernel != nullptr) {  // a unit has the columns it has

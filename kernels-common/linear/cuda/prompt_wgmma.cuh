@@ -3,13 +3,16 @@
 //
 // A sub-block's scale s = 8 s1 + s0 goes into the weights before the product: codes * s1 and codes
 // * s0 are bytes below 106, so two int8 planes sum over all 256 values without a promotion between,
-// and I = 8 I1 + I0. A third plane, the min of each sub-block in all of its 32 values, makes S. A
-// warpgroup makes a tile of 16 weight rows a warp by 64 (or 32) columns at a time: unpack, 24 wgmma
-// with the planes in registers and activations in shared memory, then the float end.
+// and I = 8 I1 + I0. S comes of the mins and the sums of activations by mma.sync. A warpgroup makes
+// a tile of 16 weight rows a warp by 64 (or 32) columns and 256 values at a time: unpack, 16 wgmma
+// with the planes in registers and activations in shared memory, then the float end. What bounds it
+// is issue, so three warpgroups share a multiprocessor: 168 registers a thread, hence planes of
+// half a step at a time.
 //
 // Activations lie as panels of 128 values: [column][128 bytes] in the 128-byte swizzle. In each 32
 // values, words 2i and 2i + 1 of 4 go to words i and i + 4: lane q of a tile holds values 8q ..
-// 8q+7 where the hardware takes 4q .. 4q+3 and 16 + 4q .. from it.
+// 8q+7 where the hardware takes 4q .. 4q+3 and 16 + 4q .. from it. Sums of 16 lie as bytes, four of
+// their low six bits beside four of the rest.
 #pragma once
 
 #include <cstddef>
@@ -64,62 +67,31 @@ __device__ __forceinline__ void WgmmaWait() {
 }
 
 // A matrix in shared memory, 128-byte swizzle, eight columns 1024 bytes from the next eight.
-__device__ __forceinline__ std::uint64_t PanelDescriptor(const std::byte* panel) {
-  return (static_cast<std::uint64_t>(SharedAddress(panel) & 0x3FFFFU) >> 4) |
-         (std::uint64_t{1} << 16) | (std::uint64_t{64} << 32) | (std::uint64_t{1} << 62);
+__device__ __forceinline__ std::uint64_t PanelDescriptor(std::uint32_t address) {
+  return (address >> 4) | (std::uint64_t{1} << 16) | (std::uint64_t{64} << 32) |
+         (std::uint64_t{1} << 62);
 }
 
-// The three planes of a tile at one step, and its float scales.
-struct Q4KPlanes {
-  std::uint32_t upper[8][4];  // codes * s1
-  std::uint32_t lower[8][4];  // codes * s0
-  std::uint32_t mins[8][2];   // rows g and g + 8
-  float d[2];
-  float m[2];
-
-  __device__ explicit Q4KPlanes(const CardTile<kQ4K>::Raw& raw) {
-#pragma unroll
-    for (int s = 0; s < 8; ++s) {
-      std::uint32_t codes[4];
-      CardTile<kQ4K>::Codes(raw, s, codes);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const auto scale = static_cast<std::uint32_t>(CardTile<kQ4K>::Scale(raw, s, half));
-        // Mins gives a lane those of sums of 16 from 4q on: the words of q = 0 and 2 together hold
-        // every sub-block's.
-        const std::uint32_t four = CardTile<kQ4K>::Mins(raw, half, s / 2);
-        mins[s][half] = __byte_perm(four, 0, s % 2 == 0 ? 0x0000 : 0x2222);
-        upper[s][half] = codes[half] * (scale >> 3);
-        upper[s][half + 2] = codes[half + 2] * (scale >> 3);
-        lower[s][half] = codes[half] * (scale & 7U);
-        lower[s][half + 2] = codes[half + 2] * (scale & 7U);
-      }
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      d[half] = CardTile<kQ4K>::D(raw, half);
-      m[half] = CardTile<kQ4K>::M(raw, half);
-    }
-  }
-};
-
-// Shared memory of kColumns columns: panels of all steps, scales, results of 8 warps, row pointers.
+// Shared memory of kColumns columns: panels of all steps, scales, bytes of sums, results of all
+// warps, row pointers.
 template <int kColumns>
 struct WgmmaLayout {
   std::byte* panels;
   float* scales;
+  uint2* sums;
   float4* results;  // of this lane
   const std::byte** rows;
 
   __device__ WgmmaLayout(std::byte* shared, std::int32_t steps)
       : panels(shared),
         scales(reinterpret_cast<float*>(shared + steps * 256 * kColumns)),
-        results(reinterpret_cast<float4*>(scales + steps * kColumns) +
-                static_cast<int>(threadIdx.x / 32) * kColumns * 8 +
+        sums(reinterpret_cast<uint2*>(scales + steps * kColumns)),
+        results(reinterpret_cast<float4*>(sums + steps * 4 * kColumns) +
+                static_cast<int>(threadIdx.x / 32) * kColumns * 4 +
                 static_cast<int>(threadIdx.x % 32)),
         rows(reinterpret_cast<const std::byte**>(
-            reinterpret_cast<std::byte*>(scales + steps * kColumns) +
-            kPromptColumnBytes * kColumns)) {}
+            reinterpret_cast<std::byte*>(sums + steps * 4 * kColumns) +
+            kWgmmaResultBytes * kColumns)) {}
 };
 
 // All steps of all columns to shared memory, for the asynchronous proxy of wgmma to see.
@@ -132,11 +104,11 @@ __device__ __forceinline__ void CopyPanels(const PromptParameters& p, const Prom
     layout.rows[thread] = p.x.data + PromptRow(p, unit, thread) * p.x.row_bytes;
   }
   __syncthreads();
-  // A thread has the same word of every fourth column.
+  // A thread has the same word of every sixth column.
   const int word = thread % 64;
   const int s = word / 8;
   const int piece = 2 * (s % 4) + word % 2;
-  for (int column = thread / 64; column < kColumns; column += kPromptThreads / 64) {
+  for (int column = thread / 64; column < kColumns; column += kWgmmaThreads / 64) {
     std::byte* to = layout.panels + (s / 4) * kColumns * 128 + column * 128 +
                     (piece ^ (column % 8)) * 16 + word % 8 / 2 * 4;
     const std::byte* from = layout.rows[column] + 4 * word;
@@ -151,6 +123,13 @@ __device__ __forceinline__ void CopyPanels(const PromptParameters& p, const Prom
     }
   }
   CommitCopies();
+  for (int i = thread; i < steps * 4 * kColumns; i += kWgmmaThreads) {
+    const int column = i / 4 % kColumns;
+    const uint2 four = *reinterpret_cast<const uint2*>(layout.rows[column] + p.x.sums_offset +
+                                                       32 * (i / (4 * kColumns)) + 8 * (i % 4));
+    layout.sums[i] = make_uint2(__byte_perm(four.x & 0x003F003FU, four.y & 0x003F003FU, 0x6420),
+                                __byte_perm(four.x >> 6, four.y >> 6, 0x6420));
+  }
   WaitForCopies<0>();
   asm volatile("fence.proxy.async;" ::: "memory");
   __syncthreads();
@@ -160,31 +139,167 @@ template <int kColumns>
 struct WgmmaSums {
   int upper[kColumns / 2];
   int lower[kColumns / 2];
-  int mins[kColumns / 2];
 };
 
-// The planes' products with a step's panels.
-template <int kColumns>
-__device__ __forceinline__ void MultiplyPlanes(const Q4KPlanes& planes, const std::byte* panels,
-                                               WgmmaSums<kColumns>& sums) {
+// The scales of four sub-blocks of a row, kHalf 0 or 1 of a step, as bytes.
+template <int kHalf>
+__device__ __forceinline__ std::uint32_t FourScales(const std::uint32_t (&w)[4]) {
+  return kHalf == 0 ? w[1] & 0x3F3F3F3FU : (w[3] & 0x0F0F0F0FU) | ((w[1] >> 2) & 0x30303030U);
+}
+
+// Products of the values 128 kHalf .. of a step with its panel at shared address `panel`. Returns
+// when they are there, for their planes' registers are wanted next.
+template <int kColumns, int kHalf>
+__device__ __forceinline__ void MultiplyHalf(const CardTile<kQ4K>::Raw& raw, std::uint32_t panel,
+                                             WgmmaSums<kColumns>& sums) {
+  std::uint32_t upper[4][4];
+  std::uint32_t lower[4][4];
+  const std::uint32_t scales[2] = {FourScales<kHalf>(raw.rows.rows.w[0]),
+                                   FourScales<kHalf>(raw.rows.rows.w[1])};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::uint32_t s1 = (scales[half] >> 3) & 0x07070707U;
+    const std::uint32_t s0 = scales[half] & 0x07070707U;
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      const std::uint32_t by1 = __byte_perm(s1, 0, 0x4440U + static_cast<unsigned>(s));
+      const std::uint32_t by0 = __byte_perm(s0, 0, 0x4440U + static_cast<unsigned>(s));
+#pragma unroll
+      for (int i = half; i < 4; i += 2) {
+        const std::uint32_t codes = Nibble32(raw.nibbles, 4 * kHalf + s, i);
+        upper[s][i] = codes * by1;
+        lower[s][i] = codes * by0;
+      }
+    }
+  }
   WgmmaFence();
 #pragma unroll
-  for (int s = 0; s < 8; ++s) {
-    const std::uint64_t b =
-        PanelDescriptor(panels + (s / 4) * kColumns * 128) + 2 * static_cast<unsigned>(s % 4);
-    const std::uint32_t mins[4] = {planes.mins[s][0], planes.mins[s][1], planes.mins[s][0],
-                                   planes.mins[s][1]};
-    if (s == 0) {
-      Wgmma<false>(sums.upper, planes.upper[s], b);
-      Wgmma<false>(sums.lower, planes.lower[s], b);
-      Wgmma<false>(sums.mins, mins, b);
+  for (int s = 0; s < 4; ++s) {
+    const std::uint64_t b = PanelDescriptor(panel + kHalf * kColumns * 128) + 2U * s;
+    if (kHalf == 0 && s == 0) {
+      Wgmma<false>(sums.upper, upper[s], b);
+      Wgmma<false>(sums.lower, lower[s], b);
     } else {
-      Wgmma<true>(sums.upper, planes.upper[s], b);
-      Wgmma<true>(sums.lower, planes.lower[s], b);
-      Wgmma<true>(sums.mins, mins, b);
+      Wgmma<true>(sums.upper, upper[s], b);
+      Wgmma<true>(sums.lower, lower[s], b);
     }
   }
   WgmmaCommit();
+}
+
+// y += t for columns 8n .. 8n + 7 of a tile.
+struct Q4KEnd {
+  float d[2];
+  float min_scale[2];
+  std::uint32_t mins[2];
+
+  __device__ explicit Q4KEnd(const CardTile<kQ4K>::Raw& raw) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      d[half] = CardTile<kQ4K>::D(raw, half);
+      min_scale[half] = CardTile<kQ4K>::M(raw, half);
+      mins[half] = CardTile<kQ4K>::Mins(raw, half, static_cast<int>(threadIdx.x % 4));
+      MakeHere(d[half]);
+      MakeHere(min_scale[half]);
+      MakeHere(mins[half]);
+    }
+  }
+
+  __device__ __forceinline__ float4 Add(const int* upper, const int* lower, uint2 sums, float2 a,
+                                        float4 before) const {
+    int high[4] = {};
+    Mma16(high, mins, sums.y);
+    int low[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      low[i] = kMagicBits + 64 * high[i];
+    }
+    Mma16(low, mins, sums.x);
+    float y[4] = {before.x, before.y, before.z, before.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto product = static_cast<float>(8 * upper[i] + lower[i]);
+      const float u = ExactFma(d[i / 2], product, min_scale[i / 2] * FromMagic(low[i]));
+      y[i] = y[i] + (i % 2 == 0 ? a.x : a.y) * u;
+    }
+    return make_float4(y[0], y[1], y[2], y[3]);
+  }
+};
+
+// Where a lane's values of a tile of weight rows from `first` on go: element i of four is weight
+// row g + 8 * (i / 2), column 2q + i % 2 of the eight columns that it is at.
+struct TileOut {
+  float* at;
+  std::size_t stride;
+  std::int32_t left;  // columns from this lane's first on that exist
+  bool there[2];      // whether the weight rows exist
+
+  __device__ TileOut(const PromptUnit& unit, std::int32_t first) {
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+    const std::int32_t column = lane % 4 * 2;
+    const std::int32_t row = first + lane / 4;
+    stride = unit.job->y_stride;
+    at = unit.job->y + static_cast<std::size_t>(unit.first + column) * stride + row;
+    left = unit.count - column;
+    there[0] = row < unit.job->n;
+    there[1] = row + 8 < unit.job->n;
+  }
+  __device__ __forceinline__ bool Has(int i) const { return i % 2 < left && there[i / 2]; }
+  __device__ __forceinline__ float* Of(int i) const { return at + i % 2 * stride + 8 * (i / 2); }
+  __device__ __forceinline__ void Next() {
+    at += 8 * stride;
+    left -= 8;
+  }
+  __device__ __forceinline__ void Read(float (&values)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      values[i] = Has(i) ? *Of(i) : 0.0F;
+    }
+  }
+};
+
+// Writes a warp's results of tile m of a pair. Gate's values wait in the output for up's, which the
+// same thread makes.
+__device__ __forceinline__ void StoreTile(const PromptUnit& unit, std::int32_t pair, std::int32_t m,
+                                          const float4* results) {
+  const PromptJob& job = *unit.job;
+  const bool gate_up = job.up != nullptr;
+  const bool up = gate_up && m == 1;
+  const bool plain = gate_up || (job.scale == nullptr && job.bias == nullptr &&
+                                 job.residual == nullptr && !job.gated);
+  const std::int32_t first = 16 * (gate_up ? pair : 2 * pair + m);
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+  TileOut out(unit, first);
+  float gate[4] = {};
+  if (up) {
+    out.Read(gate);
+  }
+#pragma unroll 1
+  for (std::int32_t n = 0; 8 * n < unit.count; ++n) {
+    const float4 four = results[32 * n];
+    float y[4] = {four.x, four.y, four.z, four.w};
+    const TileOut here = out;
+    out.Next();
+    if (up) {
+      float next[4];
+      out.Read(next);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        y[i] = ExactSilu(gate[i]) * y[i];
+        gate[i] = next[i];
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (here.Has(i)) {
+        *here.Of(i) =
+            plain ? y[i]
+                  : PromptValue(job, false,
+                                static_cast<std::size_t>(unit.first + 8 * n + lane % 4 * 2 + i % 2),
+                                first + lane / 4 + 8 * (i / 2), y[i]);
+      }
+    }
+  }
 }
 
 template <int kColumns>
@@ -203,63 +318,57 @@ __device__ __forceinline__ void WgmmaBody(const PromptParameters& p, const Promp
   const std::byte* weight[2];
   Tile::Raw raw;
   FindPairTiles<Tile>(unit, steps, quad + warp % 4, weight);
-  Tile::Load(weight[0], lane, raw);
+  const std::byte* next = weight[0];
+  Tile::Load(next, lane, raw);
   CopyPanels<kColumns>(p, unit, steps, layout);
-  for (; quad < end; quad += kPromptWarps) {
+  const std::uint32_t panels = SharedAddress(shared);
+  for (; quad < end; quad += kWgmmaWarps) {
     const std::int32_t pair = quad + warp % 4;
 #pragma unroll 1
-    for (std::int32_t turn = 0; turn < 2 * steps; ++turn) {
-      const std::int32_t m = turn % 2;
-      const std::int32_t g = turn / 2;
-      const Q4KPlanes planes(raw);
-      WgmmaSums<kColumns> sums;
-      MultiplyPlanes<kColumns>(planes, layout.panels + g * 256 * kColumns, sums);
-      const float d[2] = {planes.d[0], planes.d[1]};
-      const float min_scale[2] = {planes.m[0], planes.m[1]};
-      // The next turn's weights: the other tile of this step, the first of the next step, or of the
-      // next pair.
-      if (m == 0) {
-        Tile::Load(weight[1], lane, raw);
-      } else if (g + 1 < steps) {
-        weight[0] += Tile::kBytes;
-        weight[1] += Tile::kBytes;
-        Tile::Load(weight[0], lane, raw);
-        PrefetchTile<Tile>(weight[1]);
-      } else if (quad + kPromptWarps < end) {
-        FindPairTiles<Tile>(unit, steps, pair + kPromptWarps, weight);
-        Tile::Load(weight[0], lane, raw);
-        PrefetchTile<Tile>(weight[1]);
-      }
-      WgmmaWait();
-#pragma unroll
-      for (int i = 0; i < kColumns / 2; ++i) {
-        MakeHere(sums.upper[i]);
-        MakeHere(sums.lower[i]);
-        MakeHere(sums.mins[i]);
-      }
-#pragma unroll
-      for (int n = 0; n < kColumns / 8; ++n) {
-        float4* const own = layout.results + (2 * n + m) * 32;
-        const float4 before = g > 0 ? *own : make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-        const float2 a =
-            *reinterpret_cast<const float2*>(layout.scales + g * kColumns + 8 * n + lane % 4 * 2);
-        float y[4] = {before.x, before.y, before.z, before.w};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const auto product =
-              static_cast<float>(8 * sums.upper[4 * n + i] + sums.lower[4 * n + i]);
-          const auto min_sum = static_cast<float>(sums.mins[4 * n + i]);
-          const float u = ExactFma(d[i / 2], product, min_scale[i / 2] * min_sum);
-          y[i] = y[i] + (i % 2 == 0 ? a.x : a.y) * u;
+    for (std::int32_t m = 0; m < 2; ++m) {
+#pragma unroll 1
+      for (std::int32_t g = 0; g < steps; ++g) {
+        WgmmaSums<kColumns> sums;
+        const Q4KEnd tile_end(raw);
+        const std::uint32_t panel = panels + static_cast<std::uint32_t>(g * 256 * kColumns);
+        MultiplyHalf<kColumns, 0>(raw, panel, sums);
+        WgmmaWait();
+        MultiplyHalf<kColumns, 1>(raw, panel, sums);
+        // The next turn's weights: of the next step, the other tile, or the next pair.
+        if (g + 1 < steps) {
+          next += Tile::kBytes;
+          Tile::Load(next, lane, raw);
+        } else if (m == 0) {
+          next = weight[1];
+          Tile::Load(next, lane, raw);
+        } else if (quad + kWgmmaWarps < end) {
+          FindPairTiles<Tile>(unit, steps, pair + kWgmmaWarps, weight);
+          next = weight[0];
+          Tile::Load(next, lane, raw);
         }
-        *own = make_float4(y[0], y[1], y[2], y[3]);
+        uint2 min_sums[kColumns / 8];
+#pragma unroll
+        for (int n = 0; n < kColumns / 8; ++n) {
+          min_sums[n] = layout.sums[g * 4 * kColumns + 32 * n + lane];
+          MakeHere(min_sums[n].x);
+          MakeHere(min_sums[n].y);
+        }
+        WgmmaWait();
+#pragma unroll
+        for (int i = 0; i < kColumns / 2; ++i) {
+          MakeHere(sums.upper[i]);
+          MakeHere(sums.lower[i]);
+        }
+        const float* scales = layout.scales + g * kColumns + lane % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < kColumns / 8; ++n) {
+          float4* const own = layout.results + 32 * n;
+          const float4 before = g > 0 ? *own : make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+          *own = tile_end.Add(sums.upper + 4 * n, sums.lower + 4 * n, min_sums[n],
+                              *reinterpret_cast<const float2*>(scales + 8 * n), before);
+        }
       }
-    }
-    for (std::int32_t n = 0; 8 * n < unit.count; ++n) {
-      const RunningResults results = {layout.results};
-      float y[2][4];
-      results.Load(n, y);
-      StoreColumns(unit, pair, n, y);
+      StoreTile(unit, pair, m, layout.results);
     }
   }
 }
@@ -268,7 +377,7 @@ __device__ __forceinline__ void WgmmaBody(const PromptParameters& p, const Promp
 
 // Where the image is not for 9.0a the kernel is never chosen (prompt_linear.cu asks for its
 // version).
-__global__ void __launch_bounds__(kPromptThreads, 1)
+__global__ void __launch_bounds__(kWgmmaThreads, 1)
     Q4KWgmmaKernel(const __grid_constant__ PromptParameters p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) std::byte shared[];
