@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "runtime/apps/cards_json.h"
 #include "runtime/apps/program.h"
 #include "runtime/apps/tools/machine.h"
 #include "runtime/base/error.h"
@@ -118,25 +119,6 @@ Json HostJson(const MachineView& machine) {
   return host;
 }
 
-Json CardsJson(const MachineView& machine) {
-  Json cards = Json::Array();
-  for (const exec::VideoCard& card : machine.cards) {
-    Json holders = Json::Array();
-    for (const exec::CardHolder& holder : card.holders.list) {
-      holders.Append(Json::Object(
-          {{"pid", holder.pid}, {"name", holder.name}, {"bytes", holder.bytes.value_or(0)}}));
-    }
-    cards.Append(Json::Object({{"index", card.index},
-                               {"name", card.name},
-                               {"sm", card.sm},
-                               {"vram_total", card.total_bytes},
-                               {"vram_free", card.free_bytes},
-                               {"driver_cuda", card.driver_cuda},
-                               {"holders", std::move(holders)}}));
-  }
-  return cards;
-}
-
 Json CommandJson(const ListedModel& model, const Fit& fit) {
   Json command = Json::Array({"bloomery-serve"});
   if (!model.repo.empty()) {
@@ -247,7 +229,7 @@ serve::Json RecommendJson(const std::vector<ListedModel>& models, const MachineV
                               {"why", WhyOf(*r.model, r.fit)}}));
   }
   Json document = Json::Object({{"schema", 1}, {"host", HostJson(machine)}});
-  document.Set("devices", CardsJson(machine));
+  document.Set("devices", CardsJson(machine.cards));
   document.Set("models", std::move(list));
   const bool any = !ranked.empty() && ranked.front().fit.fits;
   document.Set("pick", any ? Json(ranked.front().model->name) : Json());

@@ -13,6 +13,7 @@
 #include <iostream>
 #include <utility>
 
+#include "runtime/apps/cards_json.h"
 #include "runtime/apps/load_progress.h"
 #include "runtime/apps/state_identity.h"
 #include "runtime/base/error.h"
@@ -279,6 +280,7 @@ ServedModel::ServedModel(const serve::ServeSettings& asked, const std::string& p
   seat_.chat_template = template_.get();
   const std::set<std::string>& inexact = runner_->inexact_operators();
   seat_.inexact_operators.assign(inexact.begin(), inexact.end());
+  seat_.devices = CardsJson(runner_->Cards());
   seat_.residency = [this] { return runner_->ReadResidency(); };
   seat_.residency_status = [this] { return runner_->ReadResidencyStatus(); };
   seat_.reset_residency = [this] { runner_->RequestResidencyReset(); };

@@ -27,12 +27,12 @@ struct CardHolders {
 };
 
 struct VideoCard {
-  uint32_t index = 0;
+  uint32_t index = 0;  // as whoever tells of it counts cards
   std::string name;
   std::string sm;  // "9.0"
   uint64_t total_bytes = 0;
   uint64_t free_bytes = 0;
-  std::string driver_cuda;  // "13.0": the newest CUDA the driver runs
+  std::string driver_cuda;  // "13.0": the newest CUDA the driver runs; empty: not asked for
   CardHolders holders;
 };
 

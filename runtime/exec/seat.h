@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/exec/lower/seat_info.h"
+#include "runtime/exec/nvml.h"
 #include "runtime/exec/pass.h"
 #include "runtime/exec/residency.h"
 #include "runtime/exec/residency_driver.h"
@@ -179,6 +180,9 @@ class Seat : public PassRunner, public ExpertMover {
   virtual const memory::MemoryPlan& HostPlan() const = 0;
   // How the weights were loaded, for the log.
   virtual std::string LoadLine() const = 0;
+  // The cards that passes run on, as they were when they were opened, and who else holds their
+  // memory now; asks the driver's management library. Any thread.
+  virtual std::vector<VideoCard> Cards() const { return {}; }
   // What runs the kernels: an instruction set, or a card's name.
   virtual std::string_view kernels() const = 0;
   // Of the host, that passes run on.

@@ -94,6 +94,7 @@ Json EngineJson(const Seat& seat, const ServeSettings& settings) {
                        {"chat", std::move(chat)},
                        {"kernels", seat.kernels},
                        {"residency", ResidencyJson(seat, settings)},
+                       {"devices", seat.devices},
                        {"inexact_operators", StringsJson(seat.inexact_operators)}});
 }
 

@@ -50,6 +50,7 @@ struct Seat {
   text::GrammarCompiler* grammars = nullptr;  // of this tokenizer; any thread
   const chat::ChatTemplate* chat_template = nullptr;
   ChatInfo chat;
+  Json devices = Json::Array();  // cards that passes run on, as they were when the model was loaded
   std::vector<std::string> inexact_operators;  // row-stable and band kernels: "op/1 (band)"
   Json
       kernels;  // what runs, and which promises do not hold, for /props; null when there is nothing

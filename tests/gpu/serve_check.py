@@ -42,6 +42,10 @@ def main():
             url = found.group(0) if found else None
         props = json.load(urllib.request.urlopen(url + "/props", timeout=10))
         print("kernels:", props.get("bloomery", props).get("kernels"))
+        devices = props["engine"]["devices"]
+        print("devices:", devices)
+        if not devices or not devices[0]["name"] or devices[0]["vram_free"] > devices[0]["vram_total"]:
+            sys.exit("/props does not tell the card that the server runs on")
         first = ask(url, QUESTIONS[0])
         print(first)
         if "Tokyo" not in first:

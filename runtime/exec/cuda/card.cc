@@ -56,6 +56,16 @@ std::string CardInfo::Line() const {
          (free_bytes ? ", " + memory::FormatBytes(*free_bytes) + " free" : "");
 }
 
+VideoCard CardInfo::View(CardHolders holders) const {
+  return {.index = static_cast<uint32_t>(ordinal),
+          .name = name,
+          .sm = CapabilityText(compute_capability),
+          .total_bytes = total_bytes,
+          .free_bytes = free_bytes.value_or(0),
+          .driver_cuda = "",
+          .holders = std::move(holders)};
+}
+
 CardDriver RealDriver() {
   return {.driver_version = cudaDriverGetVersion,
           .runtime_version = cudaRuntimeGetVersion,

@@ -36,6 +36,7 @@ struct CardInfo {
   std::string Id() const { return "CUDA" + std::to_string(ordinal); }
   // "CUDA0: NVIDIA H200, compute capability 9.0, 139.7 GiB, 138.9 GiB free".
   std::string Line() const;
+  VideoCard View(CardHolders holders) const;
 };
 
 // What finding and choosing a card asks the driver for. Tests put another in its place.

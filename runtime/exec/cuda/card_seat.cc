@@ -751,6 +751,10 @@ std::function<double()> CardSeat::MemoryReadMeter() {
   };
 }
 
+std::vector<VideoCard> CardSeat::Cards() const {
+  return {card_.View(FindCardHolders(card_.pci_bus_id))};
+}
+
 std::string CardSeat::LoadLine() const {
   const std::string line = weights_->report().Line(card_.Id());
   return split_ == nullptr ? line : line + "; host experts: " + split_->host().weights().Line();

@@ -56,6 +56,7 @@ class CardSeat : public Seat {
   std::string PlanLine() const override { return plan_.Line() + "; " + host_plan_.Line(); }
   const memory::MemoryPlan& HostPlan() const override { return host_plan_; }
   std::string LoadLine() const override;
+  std::vector<VideoCard> Cards() const override;
   std::string_view kernels() const override { return name_; }
   int32_t threads() const override { return split_ == nullptr ? 1 : split_->host().threads(); }
 

@@ -221,5 +221,22 @@ TEST(CardHolders, TheListOfCardsHasThem) {
                                     "free\n  no other process")));
 }
 
+TEST(CardHolders, TheViewOfACardIsWhatTheDriverTold) {
+  CardInfo card;
+  card.ordinal = 1;
+  card.name = "Fake";
+  card.compute_capability = 86;
+  card.total_bytes = 24ULL << 30U;
+  card.free_bytes = 9ULL << 30U;
+  const VideoCard view = card.View({.list = {{22, "other", 5}}, .untold = ""});
+  EXPECT_EQ(view.index, 1U);
+  EXPECT_EQ(view.name, "Fake");
+  EXPECT_EQ(view.sm, "8.6");
+  EXPECT_EQ(view.total_bytes, 24ULL << 30U);
+  EXPECT_EQ(view.free_bytes, 9ULL << 30U);
+  ASSERT_EQ(view.holders.list.size(), 1U);
+  EXPECT_EQ(view.holders.list[0].pid, 22U);
+}
+
 }  // namespace
 }  // namespace bloomery::exec

@@ -93,6 +93,18 @@ TEST_F(RoutesTest, PropsShowSlotsContextSeedAndTemplate) {
   EXPECT_FALSE(props["modalities"]["vision"].GetBool());
 }
 
+TEST_F(RoutesTest, PropsListTheCardsThatPassesRunOn) {
+  seat_.devices = Json::Array({Json::Object({{"index", 0}, {"name", "a card"}})});
+  Start();
+  EXPECT_THAT(Get("/props").body,
+              HasSubstr(R"("devices":[{"index":0,"name":"a card"}],"inexact_operators")"));
+}
+
+TEST_F(RoutesTest, PropsOfTheCpuListNoCards) {
+  Start();
+  EXPECT_THAT(Get("/props").body, HasSubstr(R"("devices":[],)"));
+}
+
 TEST_F(RoutesTest, ResidencyShowsTiersClassesAndTheRowsOfExperts) {
   seat_.residency = [] {
     return exec::Residency{.tiers = {{.name = "host",
