@@ -112,9 +112,10 @@ Plan ChoosePlan(const Launch& launch, const PromptKernels& kernels, const Extent
   return best;
 }
 
-// From here on a pass is one of many rows: the wgmma kernel beats the other, whose units are
-// smaller, at 4,096 rows by a tenth and loses as much at 512 (docs/measurements/card.md).
-constexpr std::int32_t kWgmmaRowsMin = 2048;
+// From here on a pass is one of many rows: the wgmma kernel beats the other by a ninth of a whole
+// pass of 512 rows and a sixth of one of 4,096 (docs/measurements/card.md). Fewer are not measured;
+// its units have at least 32 columns, the other's 8.
+constexpr std::int32_t kWgmmaRowsMin = 512;
 
 // The cut for the wgmma kernel: 64 or 32 columns, four pairs at a time by each of three warpgroups.
 // Its plan has no kernel where not even 32 columns fit.

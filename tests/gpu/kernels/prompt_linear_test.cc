@@ -80,7 +80,7 @@ TEST(CardPromptLinear, ACardOfLessSharedMemoryMakesTheSameBits) {
 
 // Passes from this many rows on have kernels of their own for some formats (prompt_linear.cu); a
 // test makes room for them and has fewer.
-constexpr std::size_t kManyRows = 2048;
+constexpr std::size_t kManyRows = 1024;
 
 TEST(CardPromptLinear, PassesOfManyRowsHaveTheReferencesBits) {
   const std::size_t shapes[][3] = {
