@@ -120,17 +120,18 @@ TEST_F(RoutesTest, ResidencyShowsTiersClassesAndTheRowsOfExperts) {
                                       .picks = {0, 7, 9007199254740993, 1}}}};
   };
   Start();
-  EXPECT_EQ(Get("/residency").body,
-            R"({"tiers":[{"name":"host","device":"CPU, avx2","used_bytes":42,"limit_bytes":1000,)"
-            R"("classes":[{"name":"planes k","bytes":30,"mapped":false},)"
-            R"({"name":"scratch","bytes":12,"mapped":false},)"
-            R"({"name":"weights","bytes":500,"mapped":true}]},)"
-            R"({"name":"CUDA0","device":"a card","used_bytes":0,"limit_bytes":null,"classes":[]}],)"
-            R"("residency":null,"times":{"passes":0,"rows":0,"card_seconds":0.0,"host_seconds":0.0,)"
-            R"("link_seconds":0.0,"sync_seconds":0.0},"trace":null,)"
-            R"("rows_counted":true,"banks":[{"layer":3,"tier":"host","experts":4,"used":2,)"
-            R"("frames":null,"picks":null,"hits":null,"moves":null,)"
-            R"("rows":[0,7,9007199254740993,1]}]})");
+  EXPECT_EQ(
+      Get("/residency").body,
+      R"({"tiers":[{"name":"host","device":"CPU, avx2","used_bytes":42,"limit_bytes":1000,)"
+      R"("classes":[{"name":"planes k","bytes":30,"mapped":false},)"
+      R"({"name":"scratch","bytes":12,"mapped":false},)"
+      R"({"name":"weights","bytes":500,"mapped":true}]},)"
+      R"({"name":"CUDA0","device":"a card","used_bytes":0,"limit_bytes":null,"classes":[]}],)"
+      R"("residency":null,"times":{"passes":0,"rows":0,"card_seconds":0.0,"host_seconds":0.0,)"
+      R"("link_seconds":0.0,"sync_seconds":0.0},"trace":null,)"
+      R"("rows_counted":true,"banks":[{"layer":3,"tier":"host","experts":4,"used":2,)"
+      R"("frames":null,"picks":null,"hits":null,"moves":null,)"
+      R"("rows":[0,7,9007199254740993,1]}]})");
 }
 
 TEST_F(RoutesTest, ResidencySaysWhereRowsAreNotCounted) {
