@@ -28,6 +28,8 @@ constexpr Command kCommands[] = {
     {"chat", "talk to a model in the terminal", ChatCommand},
     {"pull", "get a model from a hub into the cache", PullCommand},
     {"models", "list the models of the cache, or remove one", ModelsCommand},
+    {"plan", "say where a model would lie, whether it fits, and how fast it should be", PlanCommand},
+    {"doctor", "say what this machine has and what is wrong, and measure it", DoctorCommand},
     {"bench", "measure the speed of prompts and single tokens", BenchCommand},
     {"fixture", "write a model of real shapes and random weights", FixtureCommand},
     {"perplexity", "score ids or a text, and compare with saved predictions", PerplexityCommand},

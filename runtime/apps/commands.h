@@ -15,6 +15,8 @@ int PullCommand(const std::vector<std::string>& arguments);
 int ModelsCommand(const std::vector<std::string>& arguments);
 int ResidencySimCommand(const std::vector<std::string>& arguments);
 int TopCommand(const std::vector<std::string>& arguments);
+int PlanCommand(const std::vector<std::string>& arguments);
+int DoctorCommand(const std::vector<std::string>& arguments);
 int QuantizeCommand(const std::vector<std::string>& arguments);
 
 }  // namespace bloomery::apps

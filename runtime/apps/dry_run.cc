@@ -8,6 +8,7 @@
 
 #include "runtime/apps/hub_models.h"
 #include "runtime/apps/program.h"
+#include "runtime/apps/rates.h"
 #include "runtime/apps/recommend.h"
 #include "runtime/apps/seat_loading.h"
 #include "runtime/base/error.h"
@@ -65,7 +66,8 @@ Json SlotsJson(const exec::SeatOptions& options) {
 // The document, filled as the run learns.
 class Report {
  public:
-  explicit Report(const serve::ParsedFlags& parsed) : parsed_(parsed) {}
+  Report(const serve::ParsedFlags& parsed, std::optional<memory::MachineRates> rates)
+      : parsed_(parsed), rates_(std::move(rates)) {}
 
   void Hub(const hub::Model& model) {
     model_.Set("name", model.name);
@@ -75,7 +77,8 @@ class Report {
   }
 
   void Plan(const PlannedModel& planned) {
-    plans_.assign(planned.plans.begin(), planned.plans.end());
+    plans_ = planned.placement.Plans();
+    line_ = planned.placement.Line();
     const serve::ModelInfo& info = planned.info;
     if (model_.Find("name") == nullptr) model_.Set("name", info.name);
     if (model_.Find("path") == nullptr) {
@@ -87,9 +90,8 @@ class Report {
       model_.Set("n_experts_used", info.experts_used);
       model_.Set("ctx_train", info.context_trained);
     }
-    const bool card = plans_.front().of() == memory::PlanOf::kCard;
     Json experts = Json::Array();
-    for (int64_t i = 0; i < info.layers; ++i) experts.Append(card ? info.experts : int64_t{0});
+    for (const uint32_t frames : planned.placement.frames) experts.Append(frames);
     Json devices = Json::Array();
     Json host;
     for (const memory::MemoryPlan& plan : plans_) {
@@ -99,10 +101,12 @@ class Report {
         host = PlanJson(plan);
       }
     }
-    plan_ = Json::Object({{"place", card ? "card" : "cpu"},
+    plan_ = Json::Object({{"place", memory::NameOf(planned.placement.place)},
+                          {"line", line_},
                           {"devices", std::move(devices)},
                           {"host", std::move(host)},
                           {"experts_on_card", std::move(experts)}});
+    Predict(planned);
     slots_ = SlotsJson(planned.options);
     const chat::ChatTemplate& chat = *planned.text().chat_template;
     chat_ = Json::Object({{"template", chat.is_fallback()                       ? "fallback chatml"
@@ -113,8 +117,12 @@ class Report {
                           {"thinking", !chat.marks().open.empty()}});
   }
 
+  // "predicted: …", or why nothing is.
+  const std::string& prediction() const { return prediction_; }
+
   void Warn(std::string text) { warnings_.push_back(std::move(text)); }
   std::span<const memory::MemoryPlan> plans() const { return plans_; }
+  const std::string& line() const { return line_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
 
   Json Document(bool ok, std::vector<Json::Member> error) const {
@@ -140,13 +148,31 @@ class Report {
   }
 
  private:
+  void Predict(const PlannedModel& planned) {
+    memory::Prediction of;
+    if (rates_) of = memory::Predict(planned.placement, planned.work, *rates_, 0);
+    prediction_ = memory::PredictionLine(of, 0);
+    if (prediction_.empty()) {
+      prediction_ = "nothing is predicted: bloomery doctor measures what it takes";
+      return plan_.Set("predicted", nullptr);
+    }
+    const auto rate = [](double value) { return value > 0 ? Json(value) : Json(); };
+    plan_.Set("predicted", Json::Object({{"decode", rate(of.decode)},
+                                         {"decode_by", of.decode_by},
+                                         {"prompt", rate(of.prompt)},
+                                         {"prompt_by", of.prompt_by}}));
+  }
+
   const serve::ParsedFlags& parsed_;
+  std::optional<memory::MachineRates> rates_;
+  std::string prediction_;
   Json model_ = Json::Object();
   Json plan_;
   Json slots_ = Json::Array();
   Json chat_;
   std::vector<std::string> warnings_;
   std::vector<memory::MemoryPlan> plans_;
+  std::string line_;  // of the plan, with every term
 };
 
 // The path to plan for; nothing where the weights are still at the hub.
@@ -187,9 +213,7 @@ void Load(const serve::ServeSettings& settings, const std::string& path,
       seat.grammars = &grammars;
       serve::CheckGrammarDefault(settings, seat);
     }
-    const bool fits = std::all_of(planned.plans.begin(), planned.plans.end(),
-                                  [](const memory::MemoryPlan& plan) { return plan.Fits(); });
-    if (fits) throw Planned();
+    if (planned.placement.Fits()) throw Planned();
   };
   try {
     const ServedModel model(settings, path, installation.executable,
@@ -218,8 +242,9 @@ void CheckSlotFolder(const std::string& folder) {
               "--slot-save-path: there is no folder '" + Printable(folder) + "'");
 }
 
-ExitCode DryRun(serve::ParsedFlags parsed, const Installation& installation, std::ostream& out) {
-  Report report(parsed);
+ExitCode DryRun(serve::ParsedFlags parsed, const Installation& installation, std::ostream& out,
+                const std::string& program) {
+  Report report(parsed, ReadRates(RatesPath(Environment()), RatesKey(LookAtMachine())));
   const bool json = parsed.settings.json;
   try {
     ReadNamedFiles(parsed.settings, RealFileSystem());
@@ -243,8 +268,8 @@ ExitCode DryRun(serve::ParsedFlags parsed, const Installation& installation, std
   } catch (const std::exception& error) {
     const ExitCode code = CodeOf(error, report.plans());
     if (json) out << report.Document(false, ErrorFields(error, code)).Text() << '\n';
-    std::cerr << "bloomery-serve: " << error.what()
-              << "\nbloomery-serve: next: " << NextCommand(error, code) << std::endl;
+    std::cerr << program << ": " << error.what() << '\n'
+              << program << ": next: " << NextCommand(error, code) << std::endl;
     return code;
   }
   if (json) {
@@ -252,7 +277,8 @@ ExitCode DryRun(serve::ParsedFlags parsed, const Installation& installation, std
     return kExitOk;
   }
   for (const std::string& warning : report.warnings()) out << warning << '\n';
-  for (const memory::MemoryPlan& plan : report.plans()) out << plan.Line() << ": it fits\n";
+  if (report.line().empty()) return kExitOk;
+  out << report.line() << ": it fits\n" << report.prediction() << '\n';
   return kExitOk;
 }
 

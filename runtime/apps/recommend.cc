@@ -105,20 +105,6 @@ std::vector<std::string> CpuFeatures() {
   return found;
 }
 
-Json HostJson(const MachineView& machine) {
-  Json features = Json::Array();
-  for (const std::string& feature : machine.features) features.Append(feature);
-  Json host = Json::Object({{"cpu", machine.cpu},
-                            {"cores", machine.cores},
-                            {"features", std::move(features)},
-                            {"ram_total", machine.ram_total}});
-  host.Set("ram_available", machine.available ? Json(machine.available->bytes) : Json());
-  if (machine.available && machine.available->source != "MemAvailable") {
-    host.Set("cgroup_limit", machine.available->bytes);
-  }
-  return host;
-}
-
 Json CommandJson(const ListedModel& model, const Fit& fit) {
   Json command = Json::Array({"bloomery-serve"});
   if (!model.repo.empty()) {
@@ -161,6 +147,20 @@ std::vector<ListedModel> ListedModels(const serve::ServeSettings& settings,
   }
   models.push_back(DemoModel());
   return models;
+}
+
+Json HostJson(const MachineView& machine) {
+  Json features = Json::Array();
+  for (const std::string& feature : machine.features) features.Append(feature);
+  Json host = Json::Object({{"cpu", machine.cpu},
+                            {"cores", machine.cores},
+                            {"features", std::move(features)},
+                            {"ram_total", machine.ram_total}});
+  host.Set("ram_available", machine.available ? Json(machine.available->bytes) : Json());
+  if (machine.available && machine.available->source != "MemAvailable") {
+    host.Set("cgroup_limit", machine.available->bytes);
+  }
+  return host;
 }
 
 MachineView LookAtMachine() {

@@ -45,6 +45,8 @@ struct MachineView {
   std::vector<exec::VideoCard> cards;
 };
 MachineView LookAtMachine();
+// The host as documents have it.
+serve::Json HostJson(const MachineView& machine);
 
 // How a model fits.
 struct Fit {

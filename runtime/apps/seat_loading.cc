@@ -19,6 +19,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/utf8.h"
+#include "runtime/exec/placing.h"
 #include "runtime/model/gguf.h"
 #include "runtime/plugin/select.h"
 #include "runtime/text/vocabulary.h"
@@ -82,16 +83,6 @@ int64_t LastWritten(const std::string& path) {
 // For the first look at a model whose slots get what it was trained with.
 constexpr int32_t kFirstSlotContext = 4096;
 
-// All layers are on the card, or none.
-void CheckCardLayers(const serve::ServeSettings& settings, uint32_t layers) {
-  const uint32_t asked = settings.card_layers.value_or(0);
-  if (asked == 0 || asked >= layers || settings.device == "none") return;
-  throw Error(ErrorKind::kUsage,
-              "--gpu-layers " + std::to_string(asked) + " of " + std::to_string(layers) +
-                  ": a part of the layers on the card is not offered in this version; leave it "
-                  "out for the whole model, or give 0 for none");
-}
-
 // Rows that --slot-ctx or --ctx-size give each slot; 0 without them.
 int32_t AskedSlotContext(const serve::ServeSettings& settings) {
   if (settings.slot_context > 0) {
@@ -120,27 +111,21 @@ int32_t AutomaticSlotsMax(const serve::ServeSettings& settings) {
   return std::clamp(settings.context / settings.slot_context, 1, kMost);
 }
 
-// Thrown by a look at a plan that fits: which memory the weights would lie in, and how much.
+// Thrown by a look at a plan that fits: where the weights would lie.
 struct Placed {
-  memory::PlanOf of;
-  std::vector<std::pair<std::string, uint64_t>> weights;
+  memory::Place place;
+  std::string device;
+  std::vector<uint32_t> frames;
+  memory::WeightSource host_weights;
   bool operator==(const Placed&) const = default;
 };
 
-// Everything of the plans but what grows with the slots.
-Placed PlacedBy(std::span<const memory::MemoryPlan> plans) {
-  Placed placed{.of = plans.front().of(), .weights = {}};
-  const auto add = [&](const std::vector<memory::PlanTerm>& terms, const char* how) {
-    for (const memory::PlanTerm& term : terms) {
-      const bool lies = term.name.starts_with("weights") || term.name.starts_with("experts");
-      if (lies) placed.weights.emplace_back(how + term.name, term.bytes);
-    }
-  };
-  for (const memory::MemoryPlan& plan : plans) {
-    add(plan.terms(), "held ");
-    add(plan.mapped(), "mapped ");
-  }
-  return placed;
+// Everything of the placement but what grows with the slots.
+Placed PlacedBy(const memory::Placement& placement) {
+  return {.place = placement.place,
+          .device = placement.device,
+          .frames = placement.frames,
+          .host_weights = placement.host_weights};
 }
 
 // llama-server's, where the plan leaves twice as much.
@@ -221,7 +206,7 @@ ServedModel::ServedModel(const serve::ServeSettings& asked, const std::string& p
   LOG(INFO) << "plugin " << selection.plugin.name << ' ' << selection.plugin.version << " from "
             << selection.plugin.path;
   const serve::ServeSettings settings = WithSlots(asked, selection.plugin);
-  exec::SeatOptions options = CreateInstance(settings, selection.plugin);
+  exec::SeatOptions options = CreateInstance(settings, selection.plugin, 0);
   const plugin::ChatSurface chat =
       plugin::ReadChatSurface(instance_->Extension(BL_EXT_CHAT_1), selection.plugin.name);
   // Large vocabularies take as long as some hundred megabytes of weights: both at the same time.
@@ -236,18 +221,18 @@ ServedModel::ServedModel(const serve::ServeSettings& asked, const std::string& p
   text_extension_ = std::make_unique<TextExtension>(parts);
   instance_->SetTextExtension(&text_extension_->table());
   LoadProgress progress(std::cerr, isatty(STDERR_FILENO) != 0);
-  options.progress = UnlessFailed(parts, [&](uint64_t done, uint64_t total) {
+  const auto show_progress = UnlessFailed(parts, [&](uint64_t done, uint64_t total) {
     watch.progress ? watch.progress(done, total) : progress.Show(done, total);
   });
   seat_.chat = DescribeChat(chat);
   seat_.model = DescribeModel(selection.plugin);
-  if (watch.planned) {
-    options.planned = [&](std::span<const memory::MemoryPlan> plans) {
-      watch.planned({seat_.model, options, plans, seat_.chat, [&] { return parts.get(); }});
-    };
-  }
+  const auto planned = [&](const memory::Placement& placement) {
+    if (!watch.planned) return;
+    watch.planned({seat_.model, options, placement, exec::WorkOf(instance_->description()),
+                   seat_.chat, [&] { return parts.get(); }});
+  };
   try {
-    runner_ = exec::LoadSeat(*model_, *instance_, options);
+    LoadRunner(settings, selection.plugin, planned, show_progress, options);
   } catch (...) {
     parts.wait();  // it uses what this scope holds
     throw;
@@ -299,10 +284,9 @@ serve::ServeSettings ServedModel::WithSlots(const serve::ServeSettings& asked,
   if (settings.parallel > 0) return settings;
   const auto place_of = [&](int32_t slots) -> std::optional<Placed> {
     settings.parallel = slots;
-    exec::SeatOptions options = CreateInstance(settings, plugin);
-    options.planned = [](std::span<const memory::MemoryPlan> plans) {
-      const bool fits = std::ranges::all_of(plans, &memory::MemoryPlan::Fits);
-      if (fits) throw PlacedBy(plans);
+    exec::SeatOptions options = CreateInstance(settings, plugin, 0);
+    options.planned = [](const memory::Placement& placement) {
+      if (placement.Fits()) throw PlacedBy(placement);
     };
     try {
       exec::LoadSeat(*model_, *instance_, options);
@@ -321,23 +305,101 @@ serve::ServeSettings ServedModel::WithSlots(const serve::ServeSettings& asked,
   return settings;
 }
 
+// A context that was not given gives way before anything else does: before experts leave a card,
+// and before the CPU takes the card's place.
+void ServedModel::LoadRunner(const serve::ServeSettings& settings,
+                             const plugin::LoadedPlugin& plugin,
+                             const std::function<void(const memory::Placement&)>& planned,
+                             const std::function<void(uint64_t, uint64_t)>& progress,
+                             exec::SeatOptions& options) {
+  struct ContextTooLarge {};
+  std::vector<memory::Placement> refused;
+  options.progress = progress;
+  options.planned = planned;
+  if (settings.fit && settings.context == 0 && settings.slot_context == 0) {
+    options.planned = [&](const memory::Placement& placement) {
+      const bool as_meant = placement.Fits() && !placement.whole_card && refused.empty();
+      if (as_meant) return planned(placement);
+      refused.push_back(placement);
+      if (placement.Fits()) throw ContextTooLarge();
+    };
+  }
+  try {
+    runner_ = exec::LoadSeat(*model_, *instance_, options);
+    return;
+  } catch (const ContextTooLarge&) {
+    LOG(INFO) << "the model fits with less context than it was trained with, or elsewhere";
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kNoMemory || refused.empty()) throw;
+  }
+  options = FitContext(settings, plugin, refused);
+  options.progress = progress;
+  options.planned = planned;
+  runner_ = exec::LoadSeat(*model_, *instance_, options);
+}
+
 // What the model was trained with is the plugin's to say, and an instance is made for a context: it
 // is made a second time where the first was made for another than the slots get.
 exec::SeatOptions ServedModel::CreateInstance(const serve::ServeSettings& settings,
-                                              const plugin::LoadedPlugin& plugin) {
-  const int32_t asked = AskedSlotContext(settings);
-  const auto create = [&](int32_t slot_context) {
-    exec::SeatOptions options = OptionsOf(settings, slot_context);
+                                              const plugin::LoadedPlugin& plugin,
+                                              int32_t slot_context) {
+  const int32_t asked = slot_context != 0 ? slot_context : AskedSlotContext(settings);
+  const auto create = [&](int32_t rows) {
+    exec::SeatOptions options = OptionsOf(settings, rows);
     instance_.reset();
     instance_ =
         std::make_unique<plugin::Instance>(plugin, *model_, exec::InstanceOptionsOf(options));
+    if (text_extension_) instance_->SetTextExtension(&text_extension_->table());
     return options;
   };
   exec::SeatOptions options = create(asked == 0 ? kFirstSlotContext : asked);
-  CheckCardLayers(settings, instance_->description().layers);
-  const int32_t slot_context = SlotContext(asked, instance_->description().context_trained);
-  if (slot_context != options.slot_context) options = create(slot_context);
+  const int32_t rows = SlotContext(asked, instance_->description().context_trained);
+  if (rows != options.slot_context) options = create(rows);
   return options;
+}
+
+memory::Placement ServedModel::PlacementOf(exec::SeatOptions options) const {
+  struct Planned {
+    memory::Placement placement;
+  };
+  options.planned = [](const memory::Placement& placement) { throw Planned{placement}; };
+  try {
+    exec::LoadSeat(*model_, *instance_, options);
+  } catch (const Planned& planned) {
+    return planned.placement;
+  }
+  throw Error(ErrorKind::kInternal, "a seat was loaded without a plan");
+}
+
+// On each place that has no room for it, the largest context with which the model lies there as it
+// should. Where none makes it so, the places' own way out gets the least one.
+exec::SeatOptions ServedModel::FitContext(const serve::ServeSettings& settings,
+                                          const plugin::LoadedPlugin& plugin,
+                                          std::span<const memory::Placement> refused) {
+  const int32_t most = refused.front().slot_context;
+  const int32_t least = std::clamp(settings.fit_context / settings.parallel, 1, most);
+  serve::ServeSettings fitted = settings;
+  const auto create = [&](int32_t slot_context) {
+    return CreateInstance(fitted, plugin, slot_context);
+  };
+  for (const memory::Placement& place : refused) {
+    fitted.device = place.card ? place.device : "none";
+    const auto context = memory::LargestContext(least, most, [&](int32_t slot_context) {
+      return PlacementOf(create(slot_context)).Need();
+    });
+    if (!context) continue;
+    if (*context < most) {
+      LOG(WARNING) << "a slot's context is " << *context << " of the " << most
+                   << " that the model was trained with: more does not fit (" << place.device
+                   << "); --ctx-size asks for another";
+    }
+    return create(*context);
+  }
+  fitted.device = settings.device;
+  if (least == most) return create(most);
+  LOG(WARNING) << "a slot's context is " << least << " of the " << most
+               << " that the model was trained with, the least that --fit-ctx allows";
+  return create(least);
 }
 
 exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
@@ -350,8 +412,12 @@ exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
   options.k_type = DtypeOf(settings.type_k);
   options.v_type = DtypeOf(settings.type_v);
   options.kernels = settings.isa;
-  options.device = settings.card_layers == 0U ? "none" : settings.device;
+  const bool host =
+      settings.placing.card_layers == 0U || settings.placing.place == memory::Place::kHost;
+  options.device = host ? "none" : settings.device;
+  options.placing = settings.placing;
   options.card_budget = settings.card_budget_bytes;
+  options.card_margin = settings.fit_margin_bytes;
   options.host_budget = settings.host_budget_bytes;
   options.weight_source = settings.load_mode;
   options.residency.kind = settings.residency;

@@ -13,7 +13,8 @@
 
 #include "runtime/apps/text_extension.h"
 #include "runtime/exec/seat.h"
-#include "runtime/memory/plan.h"
+#include "runtime/memory/placement.h"
+#include "runtime/memory/predict.h"
 #include "runtime/model/inventory.h"
 #include "runtime/plugin/chat_surface.h"
 #include "runtime/plugin/instance.h"
@@ -41,7 +42,8 @@ std::function<void(uint64_t, uint64_t)> UnlessFailed(std::shared_future<TextPart
 struct PlannedModel {
   const serve::ModelInfo& info;
   const exec::SeatOptions& options;
-  std::span<const memory::MemoryPlan> plans;  // of one device, and of the host beside a card
+  const memory::Placement& placement;  // of one device, and of the host beside a card
+  memory::SeatWork work;               // of a row
   const serve::ChatInfo& chat;
   std::function<TextParts()> text;  // waits for tokenizer and template; throws their failure
 };
@@ -72,8 +74,20 @@ class ServedModel {
  private:
   serve::ServeSettings WithSlots(const serve::ServeSettings& asked,
                                  const plugin::LoadedPlugin& plugin);
+  // An instance for slots of so many rows; 0: as many as the settings say, or the model was trained
+  // with.
   exec::SeatOptions CreateInstance(const serve::ServeSettings& settings,
-                                   const plugin::LoadedPlugin& plugin);
+                                   const plugin::LoadedPlugin& plugin, int32_t slot_context);
+  void LoadRunner(const serve::ServeSettings& settings, const plugin::LoadedPlugin& plugin,
+                  const std::function<void(const memory::Placement&)>& planned,
+                  const std::function<void(uint64_t, uint64_t)>& progress,
+                  exec::SeatOptions& options);
+  // Plans on the first place that `options` come to, without loading.
+  memory::Placement PlacementOf(exec::SeatOptions options) const;
+  // An instance of a context that fits, for places that refused the trained one.
+  exec::SeatOptions FitContext(const serve::ServeSettings& settings,
+                               const plugin::LoadedPlugin& plugin,
+                               std::span<const memory::Placement> refused);
   static serve::ChatInfo DescribeChat(const plugin::ChatSurface& chat);
   serve::ModelInfo DescribeModel(const plugin::LoadedPlugin& plugin) const;
   chat::ChatTemplate MakeTemplate(const serve::ServeSettings& settings,

@@ -87,7 +87,7 @@ class LoadEvents {
   LoadWatch Watch() {
     LoadWatch watch;
     watch.planned = [this](const PlannedModel& planned) {
-      plans_.assign(planned.plans.begin(), planned.plans.end());
+      plans_ = planned.placement.Plans();
       serve::Json plans = serve::Json::Array();
       for (const memory::MemoryPlan& plan : plans_) plans.Append(PlanJson(plan));
       lines_.Write("plan", {{"plans", std::move(plans)},

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/exec/seat.h"
+#include "runtime/memory/predict.h"
 
 namespace bloomery::exec {
 
@@ -16,6 +17,10 @@ bool DriverIsThere();
 // A card each: "CUDA0: NVIDIA H200, compute capability 9.0, 139.7 GiB, 138.9 GiB free", and a line
 // for each process that holds some of its memory. Throws Error(kDevice) saying what is missing.
 std::vector<std::string> CardLines();
+
+// What each card and the link to it do, measured now, in some hundred ms a card; takes memory of
+// every card meanwhile. Throws Error(kDevice), Error(kNoMemory).
+std::vector<memory::CardRates> MeasureCards();
 
 // A seat on the card that options.device names ("auto": the first that holds it). Throws
 // Error(kDevice), Error(kNoMemory) with the plan's line, Error(kUnsupported) naming what has no

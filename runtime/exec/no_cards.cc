@@ -17,6 +17,8 @@ bool DriverIsThere() { return false; }
 
 std::vector<std::string> CardLines() { Refuse(); }
 
+std::vector<memory::CardRates> MeasureCards() { Refuse(); }
+
 std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& /*model*/, const SeatSource& /*source*/,
                                    const SeatOptions& /*options*/) {
   Refuse();

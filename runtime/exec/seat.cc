@@ -73,20 +73,24 @@ std::vector<memory::PlaneSpec> PlanesOf(const plugin::Description& description) 
   return planes;
 }
 
-uint64_t AddPlaneTerms(std::span<const memory::PlaneSpec> planes,
-                       const std::function<uint64_t(const memory::PlaneSpec&)>& bytes,
-                       memory::MemoryPlan& plan) {
-  uint64_t all = 0;
+std::vector<memory::PlanTerm> PlaneTerms(
+    std::span<const memory::PlaneSpec> planes,
+    const std::function<uint64_t(const memory::PlaneSpec&)>& bytes) {
+  std::vector<memory::PlanTerm> terms;
   for (const bl_plane_class plane_class : kPlaneClasses) {
     uint64_t sum = 0;
     for (const memory::PlaneSpec& plane : planes) {
       if (plane.plane_class != plane_class) continue;
       sum = CheckedAdd(sum, bytes(plane), ErrorKind::kNoMemory, "planes");
     }
-    if (sum > 0) plan.Add(PlaneTermName(plane_class), sum);
-    all = CheckedAdd(all, sum, ErrorKind::kNoMemory, "planes");
+    if (sum > 0) terms.push_back({PlaneTermName(plane_class), sum});
   }
-  return all;
+  return terms;
+}
+
+memory::HostRoom HostRoomOf(const SeatOptions& options) {
+  return {.budget = options.host_budget,
+          .available = options.host_budget == 0 ? options.available() : std::nullopt};
 }
 
 plugin::InstanceOptions InstanceOptionsOf(const SeatOptions& options) {
@@ -115,6 +119,21 @@ Seat::Seat(const SeatSource& source, const SeatOptions& options)
       operators_(source.plugin, description_) {}
 
 Seat::~Seat() = default;
+
+memory::SeatSizes Seat::SizesToPlan() const {
+  memory::SeatSizes sizes;
+  sizes.slots = limits_.slots;
+  sizes.slot_context = limits_.slot_context;
+  sizes.rows_max = limits_.rows_max;
+  for (const plugin::Bank& bank : description_.banks) {
+    memory::BankShape shape = {.layer = bank.layer, .experts = bank.experts, .used = bank.used};
+    for (const uint32_t part : {bank.gate, bank.up, bank.down}) {
+      shape.host_bytes += description_.weights[part].bytes / bank.experts;
+    }
+    sizes.banks.push_back(shape);
+  }
+  return sizes;
+}
 
 graph::Graph Seat::BuildGraph(const SeatSource& source, int32_t rows, int32_t logit_rows,
                               bl_device_kind device) const {
@@ -311,6 +330,10 @@ void CheckDeviceName(std::string_view name) {
                                [](char c) { return c >= '0' && c <= '9'; });
   };
   if (name == "auto" || name == "none" || name == "cpu" || is_card()) return;
+  if (name.find(',') != std::string_view::npos) {
+    throw Error(ErrorKind::kUsage, "the devices are '" + std::string(name) +
+                                       "': several cards are not offered in this version");
+  }
   throw Error(ErrorKind::kUsage, "the device is '" + std::string(name) +
                                      "', must be auto, none, or one card: CUDA0, CUDA1, …");
 }
@@ -324,10 +347,13 @@ std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& 
                                instance.Build(description.main_entry, builder, build);
                              }};
   CheckDeviceName(options.device);
-  if (options.device == "none" || options.device == "cpu") {
+  const memory::Place place = options.placing.place;
+  if (options.device == "none" || options.device == "cpu" || place == memory::Place::kHost) {
     return std::make_unique<CpuSeat>(model, source, options);
   }
-  if (options.device != "auto") return LoadCardSeat(model, source, options);
+  if (options.device != "auto" || place != memory::Place::kAuto) {
+    return LoadCardSeat(model, source, options);
+  }
   try {
     return LoadCardSeat(model, source, options);
   } catch (const Error& error) {

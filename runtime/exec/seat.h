@@ -25,9 +25,11 @@
 #include "runtime/graph/graph.h"
 #include "runtime/graph/operator.h"
 #include "runtime/memory/host_memory.h"
+#include "runtime/memory/placement.h"
 #include "runtime/memory/plan.h"
 #include "runtime/memory/planes.h"
 #include "runtime/memory/weight_source.h"
+#include "runtime/memory/wishes.h"
 #include "runtime/model/inventory.h"
 #include "runtime/plugin/instance.h"
 
@@ -51,7 +53,9 @@ struct SeatOptions {
   // "auto": the first card that can hold the whole model, else the CPU, with a log line (a warning
   // where there is a driver); "none" or "cpu"; or a card's name, "CUDA0".
   std::string device = "none";
-  uint64_t card_budget = 0;  // bytes; 0: what the card has free
+  memory::PlacementRequest placing = {};  // which parts may lie on the card
+  uint64_t card_budget = 0;               // bytes; 0: what the card has free
+  uint64_t card_margin = 0;  // of what the card has free, left by sizes that are chosen to fit
   // Frames of each bank on the card: so many of its experts lie there (0 to all of them). The
   // others are computed on the host inside the card's passes, and the host then holds the weights
   // of every expert, as in the file. -1: all on the card, nothing of them on the host.
@@ -67,9 +71,9 @@ struct SeatOptions {
   };
   memory::WeightSource weight_source = memory::WeightSource::kRead;
   std::vector<std::string> observe = {};  // exported values to keep, "layer.3.in"
-  // Called with the plans of a device, before they are checked and before anything is allocated;
+  // Called with what is planned on a device, before it is checked and before anything is allocated;
   // what it throws ends the load. "auto" may come to several devices.
-  std::function<void(std::span<const memory::MemoryPlan>)> planned = {};
+  std::function<void(const memory::Placement&)> planned = {};
   // Called while weights load with bytes done and in all.
   std::function<void(uint64_t, uint64_t)> progress = {};
 };
@@ -157,7 +161,8 @@ class Seat : public PassRunner, public ExpertMover {
   // Memory by tier and class, and what each expert has had. Any thread, also beside a pass.
   virtual Residency ReadResidency() const = 0;
   // Moving experts of split banks (SeatOptions::card_frames), all of it between passes, on the
-  // passes' thread. Frames of a bank on the card; -1: its banks are not split and nothing moves.
+  // passes' thread. The most frames that a bank has on the card; -1: banks are not split and
+  // nothing moves.
   int32_t CardFrames() const override { return -1; }
   // By expert of a bank: its frame on the card, or -1 where it is the host's. Valid until the next
   // BeginMove or LandMoves; empty where banks are not split.
@@ -175,9 +180,10 @@ class Seat : public PassRunner, public ExpertMover {
   // As ResidencyDriver's; any thread.
   void RequestResidencyReset() { driver_->RequestReset(); }
   // The plan that loading followed, every term named.
-  virtual std::string PlanLine() const = 0;
+  const memory::Placement& placement() const { return placement_; }
+  std::string PlanLine() const { return placement_.Line(); }
   // The part of it that concerns the host's memory.
-  virtual const memory::MemoryPlan& HostPlan() const = 0;
+  const memory::MemoryPlan& HostPlan() const { return placement_.host; }
   // How the weights were loaded, for the log.
   virtual std::string LoadLine() const = 0;
   // The cards that passes run on, as they were when they were opened, and who else holds their
@@ -207,6 +213,9 @@ class Seat : public PassRunner, public ExpertMover {
   // Throws Error(kUsage) for options out of range.
   Seat(const SeatSource& source, const SeatOptions& options);
 
+  // Slots, rows and banks of what the planner is asked for: what a seat's device does not change.
+  memory::SeatSizes SizesToPlan() const;
+
   // The main entry's graph for `rows` rows and the logits of `logit_rows` of them on a device.
   // Throws what the plugin and the builder refuse.
   graph::Graph BuildGraph(const SeatSource& source, int32_t rows, int32_t logit_rows,
@@ -227,6 +236,7 @@ class Seat : public PassRunner, public ExpertMover {
                              std::span<const PassRow> rows) const;
 
   SeatLimits limits_;
+  memory::Placement placement_;  // once planned
   const plugin::Description& description_;
   graph::SeatInfo info_;
   SeatOperators operators_;
@@ -243,10 +253,13 @@ int32_t CheckedOption(int32_t value, int32_t most, const char* what);
 std::vector<memory::PlaneSpec> PlanesOf(const plugin::Description& description);
 // The tensors that a description's weights read, ascending.
 std::vector<size_t> TensorsOf(const plugin::Description& description);
-// Adds a term of `plan` for each class of `planes`; `bytes` gives those of one. Their sum.
-uint64_t AddPlaneTerms(std::span<const memory::PlaneSpec> planes,
-                       const std::function<uint64_t(const memory::PlaneSpec&)>& bytes,
-                       memory::MemoryPlan& plan);
+// A term of a plan for each class of `planes`; `bytes` gives those of one.
+std::vector<memory::PlanTerm> PlaneTerms(
+    std::span<const memory::PlaneSpec> planes,
+    const std::function<uint64_t(const memory::PlaneSpec&)>& bytes);
+
+// What the host's part of a plan is held against; asks for what is available where no budget is.
+memory::HostRoom HostRoomOf(const SeatOptions& options);
 
 // Error(kUsage) for what SeatOptions::device cannot be.
 void CheckDeviceName(std::string_view name);

@@ -63,23 +63,23 @@ MemoryPlan CardPlanOf(const SeatSizes& sizes, const CardRoom& card,
   plan.Add("weights", weights - experts);
   if (experts > 0) plan.Add("experts", experts);
   for (const PlanTerm& term : sizes.card_beside) plan.Add(term.name, term.bytes);
+  if (sizes.card_moving) plan.Add("maps and rooms of experts", sizes.card_moving(frames));
   const uint64_t beside = SumOf(sizes.card_beside);
   const uint64_t loading = Granules(sizes.card_loading, card);
   if (loading > beside) plan.Add("loading", loading - beside);
   return plan;
 }
 
-// The most frames a bank with which everything fits in what frames may fill; 0 where none do.
+// The most frames a bank with which everything fits in what frames may fill; 0 where none do. One
+// after the other: with few banks, rooms for experts may shrink faster than frames grow.
 uint32_t MostFrames(const SeatSizes& sizes, const CardRoom& card, const SplitWishes& wishes) {
   uint32_t most = 0;
   for (const BankShape& bank : sizes.banks) most = std::max(most, bank.experts);
-  uint32_t fit = 0;
-  for (uint32_t over = most + 1; over - fit > 1;) {
-    const uint32_t middle = fit + (over - fit) / 2;
-    const MemoryPlan plan = CardPlanOf(sizes, card, FramesOf(sizes, wishes, middle));
-    (plan.total() <= card.RoomForFrames() ? fit : over) = middle;
+  for (uint32_t frames = most; frames > 0; --frames) {
+    const MemoryPlan plan = CardPlanOf(sizes, card, FramesOf(sizes, wishes, frames));
+    if (plan.total() <= card.RoomForFrames()) return frames;
   }
-  return fit;
+  return 0;
 }
 
 Placement Started(Place place, const SeatSizes& sizes, const HostRoom& host) {
@@ -102,10 +102,11 @@ void AddHostTerms(const SeatSizes& sizes, MemoryPlan& plan) {
 }
 
 uint64_t HostExpertBytes(const SeatSizes& sizes, const std::vector<uint32_t>& frames) {
+  if (sizes.host_experts) return *sizes.host_experts;
   uint64_t bytes = 0;
   for (size_t i = 0; i < sizes.banks.size(); ++i) {
     const BankShape& bank = sizes.banks[i];
-    const uint64_t held = sizes.host_keeps_all ? bank.experts : bank.experts - frames[i];
+    const uint64_t held = bank.experts - frames[i];
     bytes =
         Add(bytes, CheckedMul(held, bank.host_bytes, ErrorKind::kNoMemory, "experts with the host"),
             "experts with the host");
@@ -170,6 +171,14 @@ std::vector<MemoryPlan> Placement::Plans() const {
   if (card) plans.push_back(*card);
   plans.push_back(host);
   return plans;
+}
+
+ContextNeed Placement::Need() const {
+  const ContextNeed of_host{host.total(), host.limit() == 0 ? UINT64_MAX : host.limit()};
+  if (!card) return of_host;
+  const ContextNeed of_card{(whole_card ? *whole_card : *card).total(), card_fit_room};
+  const bool card_fits = of_card.need <= of_card.room;
+  return card_fits && of_host.need > of_host.room ? of_host : of_card;
 }
 
 void Placement::Check() const {
@@ -244,6 +253,7 @@ Placement PlaceOnCard(Place place, const SeatSizes& sizes, const CardRoom& card,
     placement.frames = placement.experts;
   }
   placement.card = CardPlanOf(sizes, card, placement.frames);
+  placement.card_fit_room = card.RoomForFrames();
   AddHostTerms(sizes, placement.host);
   return placement;
 }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,21 +59,25 @@ struct SeatSizes {
 
   // Weights but the banks', aligned, and the banks'.
   uint64_t card_dense = 0;
-  std::vector<BankShape> banks;
+  std::vector<BankShape> banks = {};
   // Beside the weights, as taken: whole granules in sum.
-  std::vector<PlanTerm> card_beside;
+  std::vector<PlanTerm> card_beside = {};
+  // By the frames of the banks: maps of experts, and rooms for those that come for a pass. May be
+  // empty: none.
+  std::function<uint64_t(std::span<const uint32_t> frames)> card_moving = {};
   // Rooms of the card for weights on their way, given back before card_beside is taken.
   uint64_t card_loading = 0;
 
   // Of the host beside experts; and what only loading needs, given back before `host_beside` is.
-  std::vector<PlanTerm> host_beside;
+  std::vector<PlanTerm> host_beside = {};
   uint64_t host_loading = 0;
-  // The host keeps experts that lie on the card too: residency moves them without copying back.
-  bool host_keeps_all = false;
+  // What the host holds of experts, where it keeps those of the card too (residency moves them
+  // without copying back); none: it holds those that have no frame.
+  std::optional<uint64_t> host_experts = std::nullopt;
 };
 
 struct CardRoom {
-  std::string id;        // "CUDA0"
+  std::string id = {};   // "CUDA0"
   uint64_t total = 0;    // the card's memory
   uint64_t free = 0;     // of it, when the card was opened
   uint64_t reserve = 0;  // what the driver takes beside what is allocated
@@ -88,28 +93,37 @@ struct CardRoom {
 
 struct HostRoom {
   uint64_t budget = 0;  // the user's, bytes; 0: none, then `available` holds
-  std::optional<HostLimit> available;
+  std::optional<HostLimit> available = {};
 };
 
 // What the user fixed of a split.
 struct SplitWishes {
-  std::vector<BankWish> banks;     // one a bank, or empty: all free
-  std::optional<uint32_t> frames;  // experts a free bank on the card; none: as many as fit
+  std::vector<BankWish> banks = {};     // one a bank, or empty: all free
+  std::optional<uint32_t> frames = {};  // experts a free bank on the card; none: as many as fit
+};
+
+// What a placement takes and may take, in bytes of the memory that is nearest to being full.
+struct ContextNeed {
+  uint64_t need = 0;
+  uint64_t room = 0;
 };
 
 // What was decided, and with which terms. The plans are complete also where they do not fit.
 struct Placement {
   Place place = Place::kHost;  // never kAuto
-  std::string device;          // "CUDA0"; "host"
+  std::string device = {};     // "CUDA0"; "host"
   int32_t slots = 1;
   int32_t slot_context = 0;
   int32_t rows_max = 0;
   // By bank: how many there are, and how many lie on the card: those of ids [0, frames).
-  std::vector<uint32_t> experts;
-  std::vector<uint32_t> frames;
-  std::optional<MemoryPlan> card;
+  std::vector<uint32_t> experts = {};
+  std::vector<uint32_t> frames = {};
+  std::optional<MemoryPlan> card = {};
   MemoryPlan host{0};
   WeightSource host_weights = WeightSource::kRead;  // kHost: read or mapped
+  uint64_t card_fit_room = 0;                       // of the card, for what is sized to fit
+  // The card's plan of the whole model, where a split was taken because that does not fit.
+  std::optional<MemoryPlan> whole_card = {};
 
   uint64_t ExpertsOnCard() const;
   uint64_t Experts() const;
@@ -117,6 +131,9 @@ struct Placement {
   std::vector<MemoryPlan> Plans() const;
   bool CardFits() const { return !card || card->Fits(); }
   bool Fits() const { return CardFits() && host.Fits(); }
+  // Of the memory that lacks most, or has least left: what sizing a context goes by. Of the whole
+  // model on the card where a split stands in for it.
+  ContextNeed Need() const;
   // Throws Error(kNoMemory) with the line and what to do: where a split's rest does not fit the
   // host, how much of it would have to be paged.
   void Check() const;
@@ -138,12 +155,6 @@ Placement PlaceOnHost(const SeatSizes& sizes, uint64_t weights, WeightSource sou
 
 // Contexts of a slot that are sized automatically are multiples of this.
 inline constexpr int32_t kContextStep = 256;
-
-// What a context costs and may cost, in bytes of the memory that is nearest to being full.
-struct ContextNeed {
-  uint64_t need = 0;
-  uint64_t room = 0;
-};
 
 // The largest context in [least, most] that fits, a multiple of kContextStep (or `most` itself);
 // nullopt where `least` does not. `need` grows with the context, about linearly, and is asked a few

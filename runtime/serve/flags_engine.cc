@@ -36,7 +36,7 @@ void SetSimilarity(S& s, const I& i) {
 // 0, a number of layers, or a word for all of them.
 bool ApplyCardLayers(S& s, const I& i) {
   if (i.text == "auto" || i.text == "all" || i.text == "-1") {
-    s.card_layers.reset();
+    s.placing.card_layers.reset();
     return true;
   }
   uint32_t layers = 0;
@@ -45,12 +45,46 @@ bool ApplyCardLayers(S& s, const I& i) {
   if (error != std::errc() || stop != end) {
     throw Error(ErrorKind::kUsage, "expected a number of layers, auto or all");
   }
-  s.card_layers = layers;
+  s.placing.card_layers = layers;
   return true;
 }
 
+void SetHostExpertLayers(S& s, const I& i) {
+  if (s.placing.host_expert_layers == UINT32_MAX) return;  // --cpu-moe: all of them
+  s.placing.host_expert_layers = static_cast<uint32_t>(i.integer);
+}
+
+// Given again, rules add to those before.
+void AddTensorRules(S& s, const I& i) {
+  if (i.first) s.placing.rules.clear();
+  for (exec::TensorRule& rule : exec::ParseTensorRules(i.text)) {
+    s.placing.rules.push_back(std::move(rule));
+  }
+}
+
+// MiB; llama-server takes one for each card.
+void SetFitMargin(S& s, const I& i) {
+  uint32_t mib = 0;
+  const char* const end = i.text.data() + i.text.size();
+  const auto [stop, error] = std::from_chars(i.text.data(), end, mib);
+  if (i.text.find(',') != std::string::npos) {
+    throw Error(ErrorKind::kUsage, "several cards are not offered in this version");
+  }
+  if (error != std::errc() || stop != end) throw Error(ErrorKind::kUsage, "expected MiB");
+  s.fit_margin_bytes = uint64_t{mib} << 20;
+}
+
+// "1", "1,0": shares of which one is not zero.
+bool IsOneShare(std::string_view text) {
+  int shares = 0;
+  for (const std::string& share : SplitList(text)) {
+    shares += share.find_first_not_of("0.") != std::string::npos ? 1 : 0;
+  }
+  return shares <= 1;
+}
+
 constexpr std::string_view kNoCard =
-    "a model lies whole on one card, or on the CPU, in this version";
+    "the dense part of a model lies on one card, or with the host, in this version";
 
 // Packed by hand: one field a line, as clang-format would have it, is three times as long.
 // clang-format off
@@ -191,13 +225,21 @@ constexpr Flag kFlags[] = {
      .value = kReal, .metavar = "N", .support = kIgnored, .help = kHintOnly},
     {.group = "Engine", .names = "-ngl --gpu-layers --n-gpu-layers",
      .env = "LLAMA_ARG_N_GPU_LAYERS", .value = kText, .metavar = "N", .fallback = "auto",
-     .help = "0: as --device none. auto, all or -1: the whole model on the card where it fits. A "
-             "part of the layers on the card is not offered in this version.",
+     .help = "Layers that may have experts on the card: the last N. Their dense weights and states "
+             "are there for all layers. 0: as --device none; auto, all, -1 or as many as the "
+             "model has: every layer may.",
      .apply = &ApplyCardLayers},
+    {.group = "Engine", .names = "--place", .env = "BLOOMERY_PLACE", .value = kChoice,
+     .metavar = "WHERE", .fallback = "auto", .choices = exec::kPlaceChoices,
+     .help = "card: all of the model on one card; split: dense weights and states there, as many "
+             "experts of each layer as fit, and the others with the host; host: no card; auto: the "
+             "card where the whole model fits it, else the host, unless another flag keeps experts "
+             "from the card.",
+     .apply = BLOOMERY_SET(s.placing.place = exec::PlaceOf(i.text))},
     {.group = "Engine", .names = "-dev --device", .env = "LLAMA_ARG_DEVICE", .value = kText,
      .metavar = "NAME", .fallback = "auto",
-     .help = "Where the model runs: auto takes the first card where the whole model fits one, "
-             "else the CPU, and says so; none; or one card (--list-devices names them).",
+     .help = "Where the model runs: auto takes the first card that --place has room on, else the "
+             "CPU, and says so; none; or one card (--list-devices names them).",
      .apply = BLOOMERY_SET(s.device = i.text)},
     {.group = "Engine", .names = "--list-devices", .value = kSwitch,
      .help = "Print the cards of this machine and exit.",
@@ -207,13 +249,22 @@ constexpr Flag kFlags[] = {
     {.group = "Engine", .names = "-sm --split-mode", .env = "LLAMA_ARG_SPLIT_MODE", .value = kText,
      .metavar = "MODE", .support = kIgnored, .help = kNoCard},
     {.group = "Engine", .names = "-ts --tensor-split", .env = "LLAMA_ARG_TENSOR_SPLIT",
-     .value = kText, .metavar = "LIST", .support = kIgnored, .help = kNoCard},
+     .value = kText, .metavar = "LIST", .support = kRefused,
+     .help = "Several cards are not offered in this version.",
+     .apply = BLOOMERY_ACCEPT_IF(IsOneShare(i.text))},
     {.group = "Engine", .names = "-ot --override-tensor", .env = "LLAMA_ARG_OVERRIDE_TENSOR",
-     .value = kText, .metavar = "LIST", .support = kIgnored, .help = kNoCard},
+     .value = kText, .metavar = "REGEX=PLACE,…", .fallback = "none", .repeats = true,
+     .help = "Experts of the layers in whose tensors' names REGEX is found: CPU or host keeps them "
+             "from the card, card or CUDA0 puts all of them there. The first that is found counts; "
+             "gate, up and down of a layer go together; may be repeated.",
+     .apply = BLOOMERY_SET(AddTensorRules(s, i))},
     {.group = "Engine", .names = "-cmoe --cpu-moe", .env = "LLAMA_ARG_CPU_MOE", .value = kSwitch,
-     .support = kIgnored, .help = kNoCard},
+     .fallback = "off", .help = "Keep the experts of all layers with the host.",
+     .apply = BLOOMERY_SET(if (i.on) s.placing.host_expert_layers = UINT32_MAX)},
     {.group = "Engine", .names = "-ncmoe --n-cpu-moe", .env = "LLAMA_ARG_N_CPU_MOE",
-     .value = kInteger, .metavar = "N", .support = kIgnored, .help = kNoCard},
+     .value = kInteger, .metavar = "N", .fallback = "0", .min = 0, .max = kIntMax,
+     .help = "Keep the experts of the first N layers with the host.",
+     .apply = BLOOMERY_SET(SetHostExpertLayers(s, i))},
     {.group = "Engine", .names = "-ncffn --n-cpu-ffn", .env = "LLAMA_ARG_N_CPU_FFN",
      .value = kInteger, .metavar = "N", .support = kIgnored, .help = kNoCard},
     {.group = "Engine", .names = "--card-budget", .env = "BLOOMERY_CARD_BUDGET", .value = kText,
@@ -221,11 +272,18 @@ constexpr Flag kFlags[] = {
      .help = "Memory of the card the server may plan with: bytes, or a number with KiB, MiB or GiB.",
      .apply = BLOOMERY_SET(s.card_budget_bytes = BytesOf(i.text))},
     {.group = "Engine", .names = "-fit --fit", .env = "LLAMA_ARG_FIT", .value = kChoice,
-     .metavar = "WHEN", .choices = "on|off", .support = kIgnored, .help = kNoCard},
+     .metavar = "WHEN", .fallback = "on", .choices = "on|off",
+     .help = "on: a context that was not given is made smaller where it does not fit as trained, "
+             "before experts leave the card; what was given is never changed.",
+     .apply = BLOOMERY_SET(s.fit = i.text == "on")},
     {.group = "Engine", .names = "-fitt --fit-target", .env = "LLAMA_ARG_FIT_TARGET",
-     .value = kText, .metavar = "LIST", .support = kIgnored, .help = kNoCard},
+     .value = kText, .metavar = "MiB", .fallback = "1024",
+     .help = "Of the card's free memory, what contexts and experts that are chosen to fit leave.",
+     .apply = BLOOMERY_SET(SetFitMargin(s, i))},
     {.group = "Engine", .names = "-fitc --fit-ctx", .env = "LLAMA_ARG_FIT_CTX", .value = kInteger,
-     .metavar = "N", .support = kIgnored, .help = kNoCard},
+     .metavar = "N", .fallback = "4096", .min = 1, .max = kIntMax,
+     .help = "The least that a context is made by --fit, over all slots.",
+     .apply = BLOOMERY_SET(s.fit_context = static_cast<int>(i.integer))},
     {.group = "Engine", .names = "-kvo --kv-offload", .negative = "-nkvo --no-kv-offload",
      .env = "LLAMA_ARG_KV_OFFLOAD", .value = kSwitch, .support = kIgnored, .help = kNoCard},
     {.group = "Engine", .names = "--rpc", .env = "LLAMA_ARG_RPC", .value = kText,

@@ -11,6 +11,7 @@
 
 #include "runtime/base/limits.h"
 #include "runtime/exec/load_modes.h"
+#include "runtime/exec/place_names.h"
 #include "runtime/exec/residency_driver.h"
 #include "runtime/text/sampling.h"
 
@@ -35,12 +36,16 @@ struct ServeSettings {
   std::vector<std::string> plugin_dirs;
   std::string isa = "auto";  // exec::kKernelChoices
   exec::LoadMode load_mode = exec::LoadMode::kAuto;
-  std::string device = "auto";          // "auto", "none", or a card: "CUDA0"
-  bool list_devices = false;            // only print the cards
-  std::optional<uint32_t> card_layers;  // on a card; none: all where they fit
-  uint64_t card_budget_bytes = 0;       // 0: what the card has free
-  uint64_t host_budget_bytes = 0;       // 0: what the machine has available
-  int threads = 0;                      // 0: one a core
+  std::string device = "auto";  // "auto", "none", or a card: "CUDA0"
+  bool list_devices = false;    // only print the cards
+  // What may lie on the card; card_layers 0: nothing.
+  exec::PlacementRequest placing;
+  bool fit = true;                         // sizes that were not given are chosen to fit
+  uint64_t fit_margin_bytes = 1024 << 20;  // of what the card has free, that those leave
+  int fit_context = 4096;                  // the least they come to, over all slots
+  uint64_t card_budget_bytes = 0;          // 0: what the card has free
+  uint64_t host_budget_bytes = 0;          // 0: what the machine has available
+  int threads = 0;                         // 0: one a core
 
   // Network.
   std::vector<std::string> hosts{"127.0.0.1"};

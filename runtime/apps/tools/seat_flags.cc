@@ -11,6 +11,7 @@
 #include "runtime/exec/load_modes.h"
 #include "runtime/model/gguf.h"
 #include "runtime/plugin/select.h"
+#include "runtime/serve/flags.h"
 
 namespace bloomery::apps {
 namespace {
@@ -29,6 +30,29 @@ bl_dtype PlaneTypeOf(const char* flag, const std::string& name) {
               std::string(flag) + " " + Printable(name) + ": must be f32, f16 or q8_0");
 }
 
+// Where the seat lies, by the server's own reading of the same flags.
+void SetPlacing(const SeatFlags& flags, exec::SeatOptions& options) {
+  serve::FlagSources sources{
+      .arguments = {"--device", flags.device}, .environment = {}, .settings = {}};
+  const auto give = [&](const char* name, const std::string& value) {
+    if (value.empty()) return;
+    sources.arguments.emplace_back(name);
+    sources.arguments.push_back(value);
+  };
+  give("--place", flags.place);
+  give("--gpu-layers", flags.card_layers);
+  give("--n-cpu-moe", flags.host_expert_layers);
+  give("--card-budget", flags.card_budget);
+  give("--host-budget", flags.host_budget);
+  for (const std::string& rules : flags.tensor_rules) give("--override-tensor", rules);
+  const serve::ServeSettings settings = serve::ParseFlags(sources).settings;
+  options.placing = settings.placing;
+  options.card_budget = settings.card_budget_bytes;
+  options.host_budget = settings.host_budget_bytes;
+  options.card_margin = settings.fit_margin_bytes;
+  options.device = settings.placing.card_layers == 0U ? "none" : flags.device;
+}
+
 }  // namespace
 
 void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
@@ -42,6 +66,16 @@ void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
       .Text({"-dev", "--device"}, "NAME",
             "auto: a card where the model fits one, else the CPU; none; or a card, CUDA0",
             &flags.device)
+      .Text({"--place"}, "WHERE", "auto, card, split or host, as the server has it", &flags.place)
+      .Text({"-ngl", "--gpu-layers"}, "N", "layers that may have experts on the card",
+            &flags.card_layers)
+      .Text({"-ncmoe", "--n-cpu-moe"}, "N", "layers whose experts stay with the host",
+            &flags.host_expert_layers)
+      .Texts({"-ot", "--override-tensor"}, "REGEX=PLACE", "where a layer's experts lie",
+             &flags.tensor_rules)
+      .Text({"--card-budget"}, "BYTES", "of the card's memory; KiB, MiB and GiB are known",
+            &flags.card_budget)
+      .Text({"--host-budget"}, "BYTES", "of the host's memory", &flags.host_budget)
       .Text({"-ctk", "--cache-type-k"}, "TYPE", "of the keys kept: f32, f16, q8_0", &flags.type_k)
       .Text({"-ctv", "--cache-type-v"}, "TYPE", "of the values kept", &flags.type_v)
       .Text({"-lm", "--load-mode"}, "MODE",
@@ -63,7 +97,7 @@ LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_cont
   options.v_type = PlaneTypeOf("-ctv", flags.type_v);
   options.kernels = flags.kernels;
   options.weight_source = exec::LoadModeOf(flags.load_mode);
-  options.device = flags.device;
+  SetPlacing(flags, options);
 
   LoadedSeat loaded;
   loaded.model = std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), flags.model));

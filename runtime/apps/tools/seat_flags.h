@@ -24,9 +24,17 @@ struct SeatFlags {
   std::string type_v = "f16";
   std::string load_mode = "auto";
   std::string device = "auto";
+  // As written; empty: not given. The server's table of flags reads them.
+  std::string place;
+  std::string card_layers;
+  std::string host_expert_layers;
+  std::vector<std::string> tensor_rules;
+  std::string card_budget;
+  std::string host_budget;
 };
 
-// -m, --plugin-dir, -ub, -dev, --isa (also --kernels), -ctk, -ctv, -lm, --mmap, --no-mmap.
+// -m, --plugin-dir, -ub, -dev, --isa (also --kernels), -ctk, -ctv, -lm, --mmap, --no-mmap, --place,
+// -ngl, -ncmoe, -ot, --card-budget, --host-budget.
 void AddSeatFlags(Arguments& arguments, SeatFlags& flags);
 
 struct LoadedSeat {

@@ -52,8 +52,6 @@ CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
       backend_(&ops::FindBackend(options.kernels)),
       tensors_(TensorsOf(description_)),
       plane_specs_(PlanesOf(description_)),
-      plan_(options.host_budget, options.host_budget == 0 ? options.available() : std::nullopt),
-      weight_source_(options.weight_source),
       inputs_(limits_.rows_max),
       picks_(description_.banks) {
   const int32_t threads = ThreadsOf(options);
@@ -64,21 +62,21 @@ CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
     scratch_bytes_ = std::max(scratch_bytes_, graph.scratch_bytes);
   }
   const uint64_t weight_bytes = memory::WeightStore::Bytes(model, tensors_);
-  if (weight_source_ == memory::WeightSource::kAuto) {
-    memory::MemoryPlan read = plan_;
-    Plan(weight_bytes, memory::WeightSource::kRead, threads, read);
-    weight_source_ = read.Fits() ? memory::WeightSource::kRead : memory::WeightSource::kMap;
-    if (!read.Fits()) {
-      LOG(WARNING) << read.Line() << ": it does not fit; weights are mapped from the file instead";
-    }
+  const memory::SeatSizes sizes = Sizes(threads);
+  const memory::HostRoom room = HostRoomOf(options);
+  placement_ = memory::PlaceOnHost(sizes, weight_bytes, options.weight_source, room);
+  if (options.weight_source == memory::WeightSource::kAuto &&
+      weight_source() == memory::WeightSource::kMap) {
+    LOG(WARNING)
+        << memory::PlaceOnHost(sizes, weight_bytes, memory::WeightSource::kRead, room).host.Line()
+        << ": it does not fit; weights are mapped from the file instead";
   }
-  Plan(weight_bytes, weight_source_, threads, plan_);
-  if (options.planned) options.planned(std::span(&plan_, 1));
-  plan_.Check();
+  if (options.planned) options.planned(placement_);
+  placement_.Check();
   for (LoweredGraph& graph : lowered) inexact_.merge(graph.inexact);
 
   weights_ =
-      std::make_unique<memory::WeightStore>(model, tensors_, weight_source_, options.progress);
+      std::make_unique<memory::WeightStore>(model, tensors_, weight_source(), options.progress);
   memory::CheckFinite(model, tensors_, *weights_);
   planes_ = std::make_unique<memory::PlaneStore>(plane_specs_, limits_.slots, limits_.slot_context);
   if (planes_->HasFixed()) lanes_.emplace(limits_.slots, memory::kLanesOfSlot);
@@ -127,24 +125,19 @@ std::vector<LoweredGraph> CpuSeat::LowerAll(const SeatSource& source,
   return lowered;
 }
 
-void CpuSeat::Plan(uint64_t weight_bytes, memory::WeightSource source, int32_t threads,
-                   memory::MemoryPlan& plan) const {
-  if (source == memory::WeightSource::kMap) {
-    plan.AddMapped("weights", weight_bytes);
-  } else {
-    plan.Add("weights", weight_bytes);
-  }
-  AddPlaneTerms(
-      plane_specs_,
-      [&](const memory::PlaneSpec& plane) {
-        return memory::PlaneStore::Bytes(plane, limits_.slots, limits_.slot_context);
-      },
-      plan);
-  plan.Add("pass buffers", arena_bytes_);
-  plan.Add("logits", static_cast<uint64_t>(limits_.rows_max) *
-                         static_cast<uint64_t>(limits_.vocabulary) * sizeof(float));
-  plan.Add("scratch of " + std::to_string(threads) + (threads == 1 ? " thread" : " threads"),
-           scratch_bytes_ * static_cast<uint64_t>(threads));
+memory::SeatSizes CpuSeat::Sizes(int32_t threads) const {
+  memory::SeatSizes sizes = SizesToPlan();
+  sizes.host_beside = PlaneTerms(plane_specs_, [&](const memory::PlaneSpec& plane) {
+    return memory::PlaneStore::Bytes(plane, limits_.slots, limits_.slot_context);
+  });
+  sizes.host_beside.push_back({"pass buffers", arena_bytes_});
+  sizes.host_beside.push_back({"logits", static_cast<uint64_t>(limits_.rows_max) *
+                                             static_cast<uint64_t>(limits_.vocabulary) *
+                                             sizeof(float)});
+  sizes.host_beside.push_back(
+      {"scratch of " + std::to_string(threads) + (threads == 1 ? " thread" : " threads"),
+       scratch_bytes_ * static_cast<uint64_t>(threads)});
+  return sizes;
 }
 
 const Program& CpuSeat::ProgramFor(size_t rows) const {
@@ -270,7 +263,7 @@ int32_t CpuSeat::CheckpointLane(int32_t slot, size_t bytes) const {
 }
 
 Residency CpuSeat::ReadResidency() const {
-  return {.tiers = {TierOf("host", "CPU, " + std::string(backend_->name), plan_)},
+  return {.tiers = {TierOf("host", "CPU, " + std::string(backend_->name), placement_.host)},
           .banks = Banks("host", &picks_)};
 }
 

@@ -44,10 +44,8 @@ class CpuSeat : public Seat {
   SeatCounters counters() const override;
   std::function<double()> MemoryReadMeter() override;
   Residency ReadResidency() const override;
-  std::string PlanLine() const override { return plan_.Line(); }
   // kRead or kMap: what kAuto came to.
-  memory::WeightSource weight_source() const { return weight_source_; }
-  const memory::MemoryPlan& HostPlan() const override { return plan_; }
+  memory::WeightSource weight_source() const { return placement_.host_weights; }
   std::string LoadLine() const override { return weights_->Line(); }
   std::string_view kernels() const override { return backend_->name; }
   int32_t threads() const override { return pool_->threads(); }
@@ -56,9 +54,8 @@ class CpuSeat : public Seat {
 
  private:
   std::vector<LoweredGraph> LowerAll(const SeatSource& source, const SeatOptions& options) const;
-  // Adds the terms to `plan`.
-  void Plan(uint64_t weight_bytes, memory::WeightSource source, int32_t threads,
-            memory::MemoryPlan& plan) const;
+  // What the pass takes of the host beside weights.
+  memory::SeatSizes Sizes(int32_t threads) const;
   const Program& ProgramFor(size_t rows) const;
   // The lane of the slot's present length; throws where there is none, or the room is another's.
   int32_t CheckpointLane(int32_t slot, size_t bytes) const;
@@ -69,8 +66,6 @@ class CpuSeat : public Seat {
   std::vector<memory::PlaneSpec> plane_specs_;
   uint64_t arena_bytes_ = 0;
   uint64_t scratch_bytes_ = 0;  // of one worker
-  memory::MemoryPlan plan_;
-  memory::WeightSource weight_source_;
   std::unique_ptr<memory::WeightStore> weights_;
   std::unique_ptr<memory::PlaneStore> planes_;
   std::optional<memory::Lanes> lanes_;  // where there are fixed planes

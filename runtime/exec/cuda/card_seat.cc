@@ -23,6 +23,7 @@
 #include "runtime/exec/card_loading.h"
 #include "runtime/exec/cuda/card_load.h"
 #include "runtime/exec/cuda/card_lower.h"
+#include "runtime/exec/placing.h"
 
 namespace bloomery::exec {
 
@@ -88,9 +89,8 @@ void LogDecoded(std::span<const std::string> weights) {
 }
 
 // A bank is split only where host and card give the same bits.
-void CheckSplit(const plugin::Description& description, const SeatOptions& options,
-                const CardWeightLayout& layout) {
-  HostExperts::Check(description, options);
+void CheckSplit(const plugin::Description& description, const CardWeightLayout& layout) {
+  HostExperts::Check(description);
   for (const plugin::Bank& bank : description.banks) {
     for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
       if (layout.place(weight).layout != CardLayout::kDecoded) continue;
@@ -102,55 +102,55 @@ void CheckSplit(const plugin::Description& description, const SeatOptions& optio
   }
 }
 
-uint64_t RoomOf(const CardInfo& card) {
-  const uint64_t free_bytes = card.free_bytes.value_or(0);
-  return free_bytes - std::min(free_bytes, kReserveBytes);
+memory::CardRoom RoomOf(const CardInfo& card, const SeatOptions& options) {
+  return {.id = card.Id(),
+          .total = card.total_bytes,
+          .free = card.free_bytes.value_or(0),
+          .reserve = kReserveBytes,
+          .granule = CardBuffer::kGranule,
+          .budget = options.card_budget,
+          .margin = options.card_margin};
 }
 
 // What others hold of the card may be why.
-[[noreturn]] void RefuseFull(const memory::MemoryPlan& plan) {
+void CheckPlacement(const memory::Placement& placement) {
+  if (placement.CardFits() || placement.card->limit_source() == "budget") {
+    placement.Check();
+    return;
+  }
   try {
-    plan.Check();
+    placement.Check();
   } catch (const Error& error) {
     throw CardMemoryError(error.what());
   }
-  throw Error(ErrorKind::kInternal, "a plan that fits was refused");
-}
-
-// Unlike the host, a card has no more than it shows: a budget can only lower that.
-uint64_t BudgetOf(const SeatOptions& options, const CardInfo& card) {
-  return options.card_budget <= RoomOf(card) ? options.card_budget : 0;
 }
 
 }  // namespace
 
 CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
                    const SeatOptions& options, const CardInfo& card)
-    : Seat(source, options),
-      card_(card),
-      name_(card.name),
-      is_split_(!HostExperts::IsWhole(description_, options)),
-      deadline_(options.hand_off_deadline),
-      of_frames_(is_split_ ? OfFrames(description_, options.card_frames) : description_),
-      plan_(BudgetOf(options, card),
-            memory::HostLimit{RoomOf(card), card.Id() + " free but a reserve for the driver"},
-            memory::PlanOf::kCard),
-      host_plan_(options.host_budget,
-                 options.host_budget == 0 ? options.available() : std::nullopt) {
+    : Seat(source, options), card_(card), name_(card.name), deadline_(options.hand_off_deadline) {
   limits_.logit_rows_max = LogitRows(limits_.rows_max);
+  const CardWeightLayout whole(model, description_);
+  std::vector<CardLoweredGraph> lowered;
+  Sizes sizes;
+  placement_ = ChooseOnCard(options, description_, RoomOf(card, options), kAutoSplits,
+                            [&](memory::Place place) {
+                              const bool split = place == memory::Place::kSplit;
+                              if (split) CheckSplit(description_, whole);
+                              lowered = LowerAll(source, options, whole, split);
+                              sizes = SizesOf(lowered);
+                              return SizesToPlan(model, options, whole, sizes, place);
+                            });
+  if (options.planned) options.planned(placement_);
+  CheckPlacement(placement_);
+  const bool is_split = placement_.place == memory::Place::kSplit;
+  of_frames_ = is_split ? OfFrames(description_, placement_.frames) : description_;
   CardWeightLayout layout(model, of_frames_);
-  if (options.card_frames >= 0) CheckSplit(description_, options, layout);
   LogDecoded(layout.decoded());
-  const std::vector<CardLoweredGraph> lowered = LowerAll(source, options, layout);
   for (const CardLoweredGraph& each : lowered) {
     inexact_.insert(each.inexact.begin(), each.inexact.end());
   }
-  const Sizes sizes = SizesOf(lowered);
-  Plan(model, layout, sizes, options);
-  if (options.planned) options.planned(std::array{plan_, host_plan_});
-  if (!plan_.Fits() && BudgetOf(options, card) == 0) RefuseFull(plan_);
-  plan_.Check();
-  host_plan_.Check();
 
   stream_.emplace();
   launch_ = {.stream = stream_->get(),
@@ -160,8 +160,9 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   PrepareKernels(card);
   cuda::Launch loading = launch_;
   loading.dependent = false;
-  if (is_split_) {
-    split_ = std::make_unique<CardSplit>(model, description_, options, limits_.rows_max, loading);
+  if (is_split) {
+    split_ = std::make_unique<CardSplit>(model, description_, options, placement_.frames,
+                                         limits_.rows_max, loading);
   }
   weights_ = std::make_unique<CardWeights>(model, of_frames_, std::move(layout), loading,
                                            options.progress);
@@ -190,7 +191,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
 
 std::vector<CardLoweredGraph> CardSeat::LowerAll(const SeatSource& source,
                                                  const SeatOptions& options,
-                                                 const CardWeightLayout& layout) const {
+                                                 const CardWeightLayout& layout, bool split) const {
   std::vector<CardLoweredGraph> lowered;
   for (const int32_t rows : RowBuckets(limits_.rows_max)) {
     const graph::Graph graph = BuildGraph(source, rows, LogitRows(rows), BL_DEVICE_CUDA);
@@ -199,8 +200,8 @@ std::vector<CardLoweredGraph> CardSeat::LowerAll(const SeatSource& source,
                            .weights = &layout,
                            .slots = limits_.slots,
                            .slot_context = limits_.slot_context,
-                           .split = is_split_,
-                           .picks = PicksAsked(options),
+                           .split = split,
+                           .picks = PicksAsked(options, split),
                            .wanted = {"logits"}};
     lower.wanted.insert(lower.wanted.end(), options.observe.begin(), options.observe.end());
     lowered.push_back(LowerForCard(graph, description_, lower));
@@ -268,56 +269,71 @@ CardSeat::Sizes CardSeat::SizesOf(std::span<const CardLoweredGraph> lowered) con
   return sizes;
 }
 
-void CardSeat::Plan(const model::ModelFile& model, const CardWeightLayout& weights,
-                    const Sizes& sizes, const SeatOptions& options) {
-  plan_.Add("weights", CardBuffer::Granules(weights.bytes()));
-  uint64_t beside = AddPlaneTerms(
-      PlanesOf(description_),
-      [&](const memory::PlaneSpec& plane) {
-        return CardPlanes::Bytes(plane, limits_.slots, limits_.slot_context);
-      },
-      plan_);
-  const auto add = [&](const std::string& name, uint64_t bytes) {
-    plan_.Add(name, bytes);
-    beside = CheckedAdd(beside, bytes, ErrorKind::kNoMemory, "the memory beside weights");
+memory::SeatSizes CardSeat::SizesToPlan(const model::ModelFile& model, const SeatOptions& options,
+                                        const CardWeightLayout& whole, const Sizes& sizes,
+                                        memory::Place place) const {
+  const bool split = place == memory::Place::kSplit;
+  memory::SeatSizes plan = Seat::SizesToPlan();
+  plan.card_dense = whole.bytes();
+  for (size_t i = 0; i < plan.banks.size(); ++i) {
+    const plugin::Bank& bank = description_.banks[i];
+    memory::BankShape& shape = plan.banks[i];
+    for (const auto& [part, at] : {std::pair{bank.gate, 0U}, {bank.up, 1U}, {bank.down, 2U}}) {
+      shape.card_parts.at(at) = whole.place(part).bytes / bank.experts;
+    }
+    plan.card_dense -= shape.CardBytes(bank.experts);
+  }
+  plan.card_beside = PlaneTerms(PlanesOf(description_), [&](const memory::PlaneSpec& plane) {
+    return CardPlanes::Bytes(plane, limits_.slots, limits_.slot_context);
+  });
+  uint64_t planes = 0;
+  for (const memory::PlanTerm& term : plan.card_beside) planes += term.bytes;
+  const uint64_t rounding = CardBuffer::Granules(planes) - planes;  // planes are one allocation
+  const auto beside = [&](const char* name, uint64_t bytes) {
+    plan.card_beside.push_back({name, bytes});
   };
-  const uint64_t rounding = CardBuffer::Granules(beside) - beside;  // planes are one allocation
-  add("pass buffers", CardBuffer::Granules(sizes.arena) + rounding);
-  add("logits", CardBuffer::Granules(sizes.logits));
-  add("workspace", CardBuffer::Granules(sizes.Small()));
-  if (is_split_)
-    add("maps of experts",
-        CardBuffer::Granules(CardSplit::CardBytes(description_, options, limits_.rows_max)));
-  // While weights load, rooms for repacking lie beside them; the rest comes after they are gone.
-  const uint64_t staging = CardBuffer::Granules(weights.staging_bytes());
-  if (staging > beside) plan_.Add("loading", staging - beside);
+  beside("pass buffers", CardBuffer::Granules(sizes.arena) + rounding);
+  beside("logits", CardBuffer::Granules(sizes.logits));
+  beside("workspace", CardBuffer::Granules(sizes.Small()));
+  if (split) {
+    plan.card_moving = [this](std::span<const uint32_t> frames) {
+      return CardBuffer::Granules(CardSplit::CardBytes(description_, frames, limits_.rows_max));
+    };
+  }
+  plan.card_loading = whole.staging_bytes();
 
-  const uint64_t pinned =
-      2 * sizes.words + static_cast<uint64_t>(HostLogitRows()) * LogitRowBytes() + ChunkBytes();
-  host_plan_.Add("pinned for logits, rows and saved states", pinned);
-  if (PicksAsked(options)) {
-    host_plan_.Add("pinned for picks", PicksAt(description_.banks.size()) * sizeof(int32_t));
+  plan.host_beside.push_back(
+      {"pinned for logits, rows and saved states",
+       2 * sizes.words + static_cast<uint64_t>(HostLogitRows()) * LogitRowBytes() + ChunkBytes()});
+  if (PicksAsked(options, split)) {
+    plan.host_beside.push_back(
+        {"pinned for picks", PicksAt(description_.banks.size()) * sizeof(int32_t)});
   }
-  if (is_split_) {
-    HostExperts::Plan(model, description_, options, limits_.rows_max, &host_plan_);
-    host_plan_.Add("pinned for hand-offs", CardSplit::PinnedBytes(description_, limits_.rows_max));
+  plan.host_loading = LoadHostBytes();
+  if (split) {
+    plan.host_experts = HostExperts::ExpertBytes(model, description_);
+    std::vector<memory::PlanTerm> terms =
+        HostExperts::Terms(description_, options, limits_.rows_max);
+    terms.push_back(
+        {"pinned for hand-offs", CardSplit::PinnedBytes(description_, limits_.rows_max)});
+    for (memory::PlanTerm& term : terms) {
+      plan.host_loading += term.bytes;  // taken before weights load
+      plan.host_beside.push_back(std::move(term));
+    }
   }
-  if (LoadHostBytes() > pinned) {
-    host_plan_.Add("pinned while loading", LoadHostBytes() - pinned);
-  }
+  return plan;
 }
 
 Residency CardSeat::ReadResidency() const {
-  Residency residency{
-      .tiers = {TierOf(card_.Id(), name_, plan_), TierOf("host", "CPU", host_plan_)},
-      .banks = Banks(card_.Id(), nullptr)};
+  Residency residency{.tiers = {TierOf(card_.Id(), name_, *placement_.card),
+                                TierOf("host", "CPU", placement_.host)},
+                      .banks = Banks(card_.Id(), nullptr)};
   const std::vector<uint64_t> picks = FetchPicks();
   for (size_t i = 0; i < residency.banks.size(); ++i) {
     const auto first = picks.begin() + static_cast<ptrdiff_t>(CardPicks::At(description_, i));
     residency.banks[i].picks.assign(first, first + residency.banks[i].experts);
     if (split_ == nullptr) continue;
-    residency.banks[i].frames =
-        std::min(split_->frames(), static_cast<int32_t>(residency.banks[i].experts));
+    residency.banks[i].frames = static_cast<int32_t>(split_->frames()[i]);
     residency.banks[i].frame_of = split_->Frames(i);
   }
   return residency;
@@ -536,6 +552,11 @@ void CardSeat::Finish(const CardProgram& program) {
     throw HandOffError("the card has not ended a pass within " + std::to_string(most.count()) +
                        " ms");
   }
+}
+
+int32_t CardSeat::CardFrames() const {
+  if (split_ == nullptr) return -1;
+  return static_cast<int32_t>(std::ranges::max(split_->frames()));
 }
 
 std::span<const int32_t> CardSeat::FramesOf(size_t bank) const {

@@ -48,13 +48,11 @@ class CardSeat : public Seat {
   std::function<double()> MemoryReadMeter() override;
   // Asks the card for the picks, after the pass in progress. From any thread.
   Residency ReadResidency() const override;
-  int32_t CardFrames() const override { return split_ == nullptr ? -1 : split_->frames(); }
+  int32_t CardFrames() const override;
   std::span<const int32_t> FramesOf(size_t bank) const override;
   void BeginMove(const ExpertMove& move) override;
   int32_t LandMoves(bool wait) override;
   memory::ResidencyRates MeasureRates() override;
-  std::string PlanLine() const override { return plan_.Line() + "; " + host_plan_.Line(); }
-  const memory::MemoryPlan& HostPlan() const override { return host_plan_; }
   std::string LoadLine() const override;
   std::vector<VideoCard> Cards() const override;
   std::string_view kernels() const override { return name_; }
@@ -81,8 +79,10 @@ class CardSeat : public Seat {
   cudaStream_t stream() const { return stream_->get(); }
   uint64_t ChunkBytes() const { return RowChunk::kRowsMax * StateRowBytes(); }
   Sizes SizesOf(std::span<const CardLoweredGraph> lowered) const;
-  void Plan(const model::ModelFile& model, const CardWeightLayout& weights, const Sizes& sizes,
-            const SeatOptions& options);
+  // What the planner is asked for; `whole` is the layout of a seat that has every expert.
+  memory::SeatSizes SizesToPlan(const model::ModelFile& model, const SeatOptions& options,
+                                const CardWeightLayout& whole, const Sizes& sizes,
+                                memory::Place place) const;
   // One thread loads, another runs passes: each has its own present card.
   void Enter() const;
   uint64_t LogitRowBytes() const {
@@ -91,7 +91,7 @@ class CardSeat : public Seat {
   // Rows of logits that the host has room for before the first pass.
   int32_t HostLogitRows() const { return std::min(limits_.logit_rows_max, limits_.slots); }
   std::vector<CardLoweredGraph> LowerAll(const SeatSource& source, const SeatOptions& options,
-                                         const CardWeightLayout& layout) const;
+                                         const CardWeightLayout& layout, bool split) const;
   // Once all memory is there: binds, captures and keeps a program for every row bucket.
   void MakePrograms(std::span<const CardLoweredGraph> lowered, const Sizes& sizes);
   CardGraph Capture(const CardProgram& program) const;
@@ -99,8 +99,8 @@ class CardSeat : public Seat {
   void EnqueueIn(const CardProgram& program) const;
   void EnqueueOut(const CardProgram& program) const;
   // Whether somebody wants to know what rows pick: a trace, or a policy.
-  bool PicksAsked(const SeatOptions& options) const {
-    return is_split_ || !options.residency.trace.empty();
+  static bool PicksAsked(const SeatOptions& options, bool split) {
+    return split || !options.residency.trace.empty();
   }
   // Where a bank's picks come back, in pinned words; of all banks: how many.
   uint64_t PicksAt(size_t bank) const;
@@ -128,13 +128,9 @@ class CardSeat : public Seat {
 
   CardInfo card_;
   std::string name_;
-  // Banks split between card and host. `of_frames_` is the description that the card's weights
-  // follow.
-  bool is_split_ = false;
   std::chrono::milliseconds deadline_;
+  // The description that the card's weights follow: banks have the frames of the placement.
   plugin::Description of_frames_;
-  memory::MemoryPlan plan_;
-  memory::MemoryPlan host_plan_;
   std::optional<CardStream> stream_;  // there once the plan fits
   kernels::cuda::Launch launch_;
   std::unique_ptr<CardWeights> weights_;

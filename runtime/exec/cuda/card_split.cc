@@ -42,18 +42,20 @@ uint64_t FrameBytes(const plugin::Weight& weight) {
 }
 
 // Experts of a bank that have no frame.
-uint64_t Away(const plugin::Bank& bank, int32_t frames) {
-  return bank.experts - std::min<uint64_t>(bank.experts, static_cast<uint64_t>(frames));
+uint64_t Away(const plugin::Bank& bank, uint32_t frames) {
+  return bank.experts - std::min(bank.experts, frames);
 }
 
 // Of the places for streamed experts of one bank; 0 where nothing is streamed.
-uint64_t PlaceBytes(const plugin::Description& description, int32_t frames, int32_t rows_max) {
+uint64_t PlaceBytes(const plugin::Description& description, std::span<const uint32_t> frames,
+                    int32_t rows_max) {
   uint64_t most = 0;
-  for (const plugin::Bank& bank : description.banks) {
+  for (size_t i = 0; i < description.banks.size(); ++i) {
+    const plugin::Bank& bank = description.banks[i];
     if (!CardSplit::Streams(bank, rows_max)) continue;
     uint64_t bytes = 0;
     for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
-      bytes += Aligned(FrameBytes(description.weights[weight]) * Away(bank, frames));
+      bytes += Aligned(FrameBytes(description.weights[weight]) * Away(bank, frames[i]));
     }
     most = std::max(most, bytes);
   }
@@ -73,10 +75,12 @@ uint64_t RoomBytes(const plugin::Description& description) {
 
 }  // namespace
 
-plugin::Description OfFrames(const plugin::Description& description, int32_t frames) {
+plugin::Description OfFrames(const plugin::Description& description,
+                             std::span<const uint32_t> frames) {
   plugin::Description of = description;
-  for (const plugin::Bank& bank : description.banks) {
-    const auto kept = std::min<uint64_t>(bank.experts, static_cast<uint64_t>(frames));
+  for (size_t i = 0; i < description.banks.size(); ++i) {
+    const plugin::Bank& bank = description.banks[i];
+    const uint64_t kept = frames[i];
     for (const uint32_t index : {bank.gate, bank.up, bank.down}) {
       const plugin::Weight& whole = description.weights[index];
       plugin::Weight& weight = of.weights[index];
@@ -111,10 +115,10 @@ bool CardSplit::Streams(const plugin::Bank& bank, int32_t rows) {
   return int64_t{rows} * bank.used >= kStreamedRows * bank.experts;
 }
 
-uint64_t CardSplit::CardBytes(const plugin::Description& description, const SeatOptions& options,
-                              int32_t rows_max) {
+uint64_t CardSplit::CardBytes(const plugin::Description& description,
+                              std::span<const uint32_t> frames, int32_t rows_max) {
   return MapBytes(description) + PendingBytes(description) + 2 * RoomBytes(description) +
-         2 * PlaceBytes(description, options.card_frames, rows_max);
+         2 * PlaceBytes(description, frames, rows_max);
 }
 
 uint64_t CardSplit::PinnedBytes(const plugin::Description& description, int32_t rows_max) {
@@ -122,16 +126,16 @@ uint64_t CardSplit::PinnedBytes(const plugin::Description& description, int32_t 
 }
 
 CardSplit::CardSplit(const model::ModelFile& model, const plugin::Description& description,
-                     const SeatOptions& options, int32_t rows_max,
+                     const SeatOptions& options, std::vector<uint32_t> frames, int32_t rows_max,
                      const kernels::cuda::Launch& launch)
     : description_(description),
       launch_(launch),
-      frames_(options.card_frames),
+      frames_(std::move(frames)),
       deadline_(options.hand_off_deadline),
       hooks_(options.split_hooks),
-      host_(std::make_unique<HostExperts>(model, description, options, rows_max)),
+      host_(std::make_unique<HostExperts>(model, description, options, frames_, rows_max)),
       registered_(host_->memory()),
-      memory_(CardBytes(description, options, rows_max), "maps of experts and rooms for them"),
+      memory_(CardBytes(description, frames_, rows_max), "maps of experts and rooms for them"),
       map_twin_(MapBytes(description), "maps of experts"),
       page_memory_(HandOffPage::Bytes(description, rows_max), "the hand-off page") {
   size_t first = 0;
@@ -230,7 +234,7 @@ void CardSplit::MakeStreamed() {
         frames[static_cast<size_t>(move.expert)] = move.frame;
       }
     }
-    const int32_t own = std::min(frames_, static_cast<int32_t>(map.size()));
+    const auto own = static_cast<int32_t>(frames_[bank]);
     std::vector<bool> taken(map.size() + 1, false);
     for (const int32_t frame : frames) {
       if (frame >= 0) taken[static_cast<size_t>(frame)] = true;
@@ -253,7 +257,7 @@ uint64_t CardSplit::PlaceOf(size_t bank, uint32_t weight) const {
   uint64_t at = 0;
   for (const uint32_t part : {described.gate, described.up, described.down}) {
     if (part == weight) break;
-    at += Aligned(FrameBytes(description_.weights[part]) * Away(described, frames_));
+    at += Aligned(FrameBytes(description_.weights[part]) * Away(described, frames_[bank]));
   }
   return at;
 }
@@ -261,7 +265,7 @@ uint64_t CardSplit::PlaceOf(size_t bank, uint32_t weight) const {
 kernels::cuda::CardWeight CardSplit::Streamed(kernels::cuda::CardWeight matrix, size_t bank,
                                               uint32_t weight, int32_t number) const {
   matrix.more = places_[static_cast<size_t>(number % 2)] + PlaceOf(bank, weight);
-  matrix.frames = std::min(frames_, static_cast<int32_t>(description_.banks[bank].experts));
+  matrix.frames = static_cast<int32_t>(frames_[bank]);
   matrix.expert_bytes = FrameBytes(description_.weights[weight]);
   return matrix;
 }
@@ -285,7 +289,7 @@ void CardSplit::CopyStreamed(uint32_t bank, size_t number) {
                               });
   };
   const plugin::Bank& described = description_.banks[bank];
-  const int32_t own = std::min(frames_, experts);
+  const auto own = static_cast<int32_t>(frames_[bank]);
   for (const uint32_t weight : {described.gate, described.up, described.down}) {
     const kernels::cuda::CardWeight matrix =
         Streamed(card_weights_->Matrix(weight), bank, weight, static_cast<int32_t>(number));
@@ -325,7 +329,7 @@ void CardSplit::EndStreamed(size_t number, cudaStream_t stream) {
 
 int32_t CardSplit::FreeFrame(uint32_t bank) const {
   const std::span<const int32_t> map = Map(bank);
-  const int32_t frames = std::min(frames_, static_cast<int32_t>(map.size()));
+  const auto frames = static_cast<int32_t>(frames_[bank]);
   for (int32_t frame = 0; frame < frames; ++frame) {
     const bool coming = std::ranges::any_of(
         moves_, [&](const Move& move) { return move.bank == bank && move.frame == frame; });
@@ -428,8 +432,10 @@ void CardSplit::CopyRun(uint32_t weight, int32_t expert, int32_t count, std::byt
 
 memory::ResidencyRates CardSplit::MeasureRates() const {
   memory::ResidencyRates rates;
-  if (frames_ < 1 || description_.banks.empty()) return rates;
-  const plugin::Bank& bank = description_.banks.front();
+  const auto seated = std::ranges::find_if(frames_, [](uint32_t frames) { return frames > 0; });
+  if (seated == frames_.end()) return rates;
+  const auto at = static_cast<size_t>(seated - frames_.begin());
+  const plugin::Bank& bank = description_.banks[at];
   // Expert 0 goes once more where it lies; the best of a few, as the first finds the link asleep.
   constexpr int kTimes = 5;
   double copy_us = std::numeric_limits<double>::infinity();
@@ -438,7 +444,7 @@ memory::ResidencyRates CardSplit::MeasureRates() const {
     for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
       const kernels::cuda::CardWeight matrix = card_weights_->Matrix(weight);
       auto* first = const_cast<std::byte*>(static_cast<const std::byte*>(matrix.data));
-      CopyRun(weight, 0, 1, first + static_cast<uint64_t>(Map(0).front()) * matrix.expert_bytes);
+      CopyRun(weight, 0, 1, first + static_cast<uint64_t>(Map(at).front()) * matrix.expert_bytes);
     }
     for (const CardStream* stream : {&copies_, &packs_}) {
       CheckCuda(cudaStreamSynchronize(stream->get()), "measuring the link");

@@ -21,8 +21,9 @@
 
 namespace bloomery::exec {
 
-// `description` as the card's weights hold it: banks have so many frames where else experts are.
-plugin::Description OfFrames(const plugin::Description& description, int32_t frames);
+// `description` as the card's weights hold it: each bank has its `frames` where else experts are.
+plugin::Description OfFrames(const plugin::Description& description,
+                             std::span<const uint32_t> frames);
 
 // Host memory that a driver knows: copies from it need none of the CPU. Unregisters at its end.
 class RegisteredMemory {
@@ -45,14 +46,15 @@ class CardSplit {
   // that the host computes them.
   static bool Streams(const plugin::Bank& bank, int32_t rows);
   // On the card: maps, words, the room of copies, and places for experts that come for a pass.
-  static uint64_t CardBytes(const plugin::Description& description, const SeatOptions& options,
-                            int32_t rows_max);
+  static uint64_t CardBytes(const plugin::Description& description,
+                            std::span<const uint32_t> frames, int32_t rows_max);
   // In pinned host memory.
   static uint64_t PinnedBytes(const plugin::Description& description, int32_t rows_max);
 
-  // Loads the host's weights and registers them.
+  // Loads the host's weights and registers them. `frames` by bank.
   CardSplit(const model::ModelFile& model, const plugin::Description& description,
-            const SeatOptions& options, int32_t rows_max, const kernels::cuda::Launch& launch);
+            const SeatOptions& options, std::vector<uint32_t> frames, int32_t rows_max,
+            const kernels::cuda::Launch& launch);
   ~CardSplit();
 
   // Where frames are, once the card's weights are there; before the first move.
@@ -98,7 +100,7 @@ class CardSplit {
   // What an expert of the first bank costs, from what host and link do now: between passes.
   memory::ResidencyRates MeasureRates() const;
   std::span<const int32_t> Map(size_t bank) const { return host_->Map(bank); }
-  int32_t frames() const { return frames_; }
+  std::span<const uint32_t> frames() const { return frames_; }  // by bank
   // A copy, for any thread.
   std::vector<int32_t> Frames(size_t bank) const;
 
@@ -124,7 +126,7 @@ class CardSplit {
 
   const plugin::Description& description_;
   kernels::cuda::Launch launch_;
-  int32_t frames_;
+  std::vector<uint32_t> frames_;  // by bank
   std::chrono::milliseconds deadline_;
   SplitHooks hooks_;
   const CardWeights* card_weights_ = nullptr;

@@ -10,12 +10,11 @@
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/exec/cuda/card_load.h"
+#include "runtime/memory/placement.h"
 #include "runtime/memory/plan.h"
 
 namespace bloomery::exec {
 namespace {
-
-constexpr uint64_t kAlignment = 256;  // of a weight on the card
 
 const kernels::FormatTraits& FormatOf(const model::ModelFile& model, const plugin::Weight& weight) {
   const kernels::FormatTraits* format = kernels::FindFormat(static_cast<int>(weight.type));
@@ -74,9 +73,10 @@ CardWeightLayout::CardWeightLayout(const model::ModelFile& model,
     if (is_new) {
       place.bytes = BytesAs(place.layout, format, weight);
       place.at = bytes_;
-      bytes_ = CheckedAdd(bytes_,
-                          CheckedAlignUp(place.bytes, kAlignment, ErrorKind::kNoMemory, "weights"),
-                          ErrorKind::kNoMemory, "weights on the card");
+      bytes_ = CheckedAdd(
+          bytes_,
+          CheckedAlignUp(place.bytes, memory::kCardAlignment, ErrorKind::kNoMemory, "weights"),
+          ErrorKind::kNoMemory, "weights on the card");
       if (place.layout == CardLayout::kCardForm) {
         room = std::max(room, LargestBatch(format, weight, kLoadBatchBytes));
       }

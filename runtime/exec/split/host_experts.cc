@@ -210,19 +210,8 @@ struct HostExperts::BankSteps {
   std::unique_ptr<ops::Step> sum;
 };
 
-bool HostExperts::IsWhole(const plugin::Description& description, const SeatOptions& options) {
-  return options.card_frames < 0 ||
-         std::ranges::all_of(
-             description.banks,
-             [&](const plugin::Bank& bank) {
-               return static_cast<int64_t>(bank.experts) <= options.card_frames;
-             });
-}
-
-void HostExperts::Check(const plugin::Description& description, const SeatOptions& options) {
-  uint32_t most = 0;
+void HostExperts::Check(const plugin::Description& description) {
   for (const plugin::Bank& bank : description.banks) {
-    most = std::max(most, bank.experts);
     const plugin::Weight& gate = description.weights[bank.gate];
     const plugin::Weight& up = description.weights[bank.up];
     if (FormatOf(description, bank.gate).activation_group !=
@@ -233,24 +222,24 @@ void HostExperts::Check(const plugin::Description& description, const SeatOption
                       "and host");
     }
   }
-  if (options.card_frames > static_cast<int64_t>(most)) {
-    throw Error(ErrorKind::kUsage,
-                "frames of a bank on the card are " + std::to_string(options.card_frames) +
-                    ", must be from 0 to " + std::to_string(most) + ", the experts of a bank");
-  }
 }
 
-void HostExperts::Plan(const model::ModelFile& model, const plugin::Description& description,
-                       const SeatOptions& options, int32_t rows_max, memory::MemoryPlan* plan) {
+uint64_t HostExperts::ExpertBytes(const model::ModelFile& model,
+                                  const plugin::Description& description) {
+  return memory::WeightStore::Bytes(model, BankTensors(description));
+}
+
+std::vector<memory::PlanTerm> HostExperts::Terms(const plugin::Description& description,
+                                                 const SeatOptions& options, int32_t rows_max) {
   const ops::Backend& backend = ops::FindBackend(options.kernels);
   const Largest largest(description, backend, rows_max);
-  plan->Add("experts", memory::WeightStore::Bytes(model, BankTensors(description)));
-  plan->Add("host part of a pass", Arena(largest, rows_max).bytes);
-  plan->Add("scratch", static_cast<uint64_t>(ThreadsOf(options)) * largest.scratch);
+  return {{"host part of a pass", Arena(largest, rows_max).bytes},
+          {"scratch", static_cast<uint64_t>(ThreadsOf(options)) * largest.scratch}};
 }
 
 HostExperts::HostExperts(const model::ModelFile& model, const plugin::Description& description,
-                         const SeatOptions& options, int32_t rows_max)
+                         const SeatOptions& options, std::span<const uint32_t> frames,
+                         int32_t rows_max)
     : description_(description),
       backend_(ops::FindBackend(options.kernels)),
       rows_max_(rows_max),
@@ -261,10 +250,9 @@ HostExperts::HostExperts(const model::ModelFile& model, const plugin::Descriptio
   const std::vector<size_t> tensors = BankTensors(description);
   weights_ = std::make_unique<memory::WeightStore>(model, tensors, memory::WeightSource::kRead);
   memory::CheckFinite(model, tensors, *weights_);
-  for (const plugin::Bank& bank : description.banks) {
-    std::vector<int32_t> map(bank.experts, -1);
-    const auto frames = std::min<size_t>(bank.experts, static_cast<size_t>(options.card_frames));
-    for (size_t i = 0; i < frames; ++i) map[i] = static_cast<int32_t>(i);
+  for (size_t bank = 0; bank < description.banks.size(); ++bank) {
+    std::vector<int32_t> map(description.banks[bank].experts, -1);
+    for (size_t i = 0; i < frames[bank]; ++i) map[i] = static_cast<int32_t>(i);
     maps_.push_back(std::move(map));
   }
   const Largest largest(description, backend_, rows_max);

@@ -36,19 +36,18 @@ class HandOffError : public Error {
 
 class HostExperts {
  public:
-  // Throws Error(kUsage) for frames that the banks do not have, Error(kUnsupported) naming a weight
-  // whose bits would tell where it was computed.
-  static void Check(const plugin::Description& description, const SeatOptions& options);
-  // Whether every expert of every bank has a frame, so that nothing is split.
-  static bool IsWhole(const plugin::Description& description, const SeatOptions& options);
+  // Throws Error(kUnsupported) naming a weight whose bits would tell where it was computed.
+  static void Check(const plugin::Description& description);
 
-  // What all of this takes in host memory beside the page: by term.
-  static void Plan(const model::ModelFile& model, const plugin::Description& description,
-                   const SeatOptions& options, int32_t rows_max, memory::MemoryPlan* plan);
+  // What all of this takes in host memory beside the page: its experts, and the rest by term.
+  static uint64_t ExpertBytes(const model::ModelFile& model,
+                              const plugin::Description& description);
+  static std::vector<memory::PlanTerm> Terms(const plugin::Description& description,
+                                             const SeatOptions& options, int32_t rows_max);
 
   // Loads the weights. Experts 0 … frames - 1 of each bank have the frames of their number.
   HostExperts(const model::ModelFile& model, const plugin::Description& description,
-              const SeatOptions& options, int32_t rows_max);
+              const SeatOptions& options, std::span<const uint32_t> frames, int32_t rows_max);
   ~HostExperts();
 
   // Where hand-offs go, before the first pass.

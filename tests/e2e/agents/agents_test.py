@@ -99,6 +99,40 @@ class AgentsTest(unittest.TestCase):
         refused = self.document("-m", MODEL, "--dry-run", "--slot-ctx", 1024, "-c", 2047, "-np", 2, code=64)
         self.assertIn("--slot-ctx", refused["error"]["message"])
 
+    def test_a_plan_by_its_own_command_predicts_once_the_machine_is_measured(self):
+        with tempfile.TemporaryDirectory() as cache:
+            environment = ENVIRONMENT | {"XDG_CACHE_HOME": cache}
+
+            def bloomery(*arguments):
+                return subprocess.run([str(BIN / "bloomery"), *map(str, arguments)], env=environment, text=True,
+                                      capture_output=True, timeout=100)
+            plan = json.loads(bloomery("plan", MODEL, "-c", 512, "--json").stdout)["plan"]
+            self.assertEqual((plan["place"], plan["predicted"]), ("host", None))
+            self.assertTrue(plan["line"].startswith("plan: host; 1 slot of 512 rows, ubatch 512; host plan: weights "))
+            doctor = json.loads(bloomery("doctor", "--json", "-m", MODEL).stdout)
+            self.assertTrue(doctor["rates_measured"])
+            self.assertEqual(doctor["rates_file"], f"{cache}/bloomery/rates.json")
+            for rate in ("host_read", "host_macs", "file_read"):
+                self.assertGreater(doctor["rates"][rate], 1e8)
+            self.assertIn("no_cards", doctor)
+            self.assertEqual([p["what"] for p in doctor["problems"]], [])
+            predicted = json.loads(bloomery("plan", MODEL, "-c", 512, "--json").stdout)["plan"]["predicted"]
+            self.assertGreater(predicted["decode"], 1)
+            self.assertEqual(predicted["decode_by"], "the host")
+            again = bloomery("plan", MODEL, "-c", 512)
+            self.assertRegex(again.stdout, r"^plan: host; .*: it fits\npredicted: decode [0-9.]+ tok/s at depth 0 ")
+            quick = bloomery("doctor", "--quick")
+            self.assertIn("measured before", quick.stdout)
+            self.assertIn("nothing is wrong", quick.stdout)
+            refused = bloomery("plan", MODEL, "-lm", "none", "--host-budget", "1MiB")
+            self.assertEqual(refused.returncode, 78)
+            self.assertIn("planes k", refused.stderr)
+            both = bloomery("plan", MODEL, "--place", "card", "--cpu-moe")
+            self.assertEqual(both.returncode, 64)
+            self.assertIn("--place card", both.stderr)
+            self.assertIn("--cpu-moe", both.stderr)
+            self.assertEqual(bloomery("plan", MODEL, "--place", "split").returncode, 69)  # no card here
+
     def test_a_start_tells_its_way_to_ready(self):
         server = subprocess.Popen([SERVE, "--port", "0", "--json", "--api-key", "hidden"], env=ENVIRONMENT, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)

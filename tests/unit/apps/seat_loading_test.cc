@@ -134,5 +134,67 @@ TEST(ServedModel, APlanOverTheBudgetIsRefusedWithItsTerms) {
   EXPECT_THAT(refusal.message, HasSubstr("mapped, held as page cache"));
 }
 
+// What a start would plan first that it does not refuse: context of a slot and bytes of the host.
+struct FirstPlan {
+  int32_t context = 0;
+  uint64_t bytes = 0;
+  uint64_t row_bytes = 0;
+};
+
+FirstPlan PlanOf(const serve::ServeSettings& settings) {
+  struct Stop {};
+  FirstPlan plan;
+  LoadWatch watch;
+  watch.planned = [&](const PlannedModel& planned) {
+    plan = {planned.options.slot_context, planned.placement.host.total(),
+            planned.work.context_row_bytes};
+    if (planned.placement.Fits()) throw Stop();
+  };
+  try {
+    const ServedModel model(settings, kMini, "", "", watch);
+  } catch (const Stop&) {
+    // Planned, not loaded.
+  }
+  return plan;
+}
+
+TEST(ServedModel, AContextThatWasNotGivenShrinksToWhatFits) {
+  serve::ServeSettings settings = Settings();
+  settings.device = "none";
+  settings.load_mode = exec::LoadMode::kRead;
+  settings.fit_context = 8;
+  const FirstPlan trained = PlanOf(settings);
+  ASSERT_GT(trained.context, 512);
+  ASSERT_GT(trained.row_bytes, 0U);
+  settings.host_budget_bytes = trained.bytes;
+  EXPECT_EQ(PlanOf(settings).context, trained.context);
+  // A byte less than 512 rows fewer: the next step below.
+  settings.host_budget_bytes = trained.bytes - 512 * trained.row_bytes - 1;
+  const FirstPlan fitted = PlanOf(settings);
+  EXPECT_EQ(fitted.context, (trained.context - 513) / 256 * 256);
+  EXPECT_LE(fitted.bytes, settings.host_budget_bytes);
+  settings.parallel = 2;
+  EXPECT_LE(PlanOf(settings).context, fitted.context / 2);
+  // What was given stays, and so does the trained one where nothing is to be fitted.
+  settings.parallel = 1;
+  settings.fit = false;
+  EXPECT_EQ(test::RefusalOf([&] { PlanOf(settings); }).kind, ErrorKind::kNoMemory);
+  settings.fit = true;
+  settings.context = trained.context;
+  EXPECT_EQ(test::RefusalOf([&] { PlanOf(settings); }).kind, ErrorKind::kNoMemory);
+}
+
+TEST(ServedModel, WhereTheLeastContextDoesNotFitThatIsRefusedWithItsTerms) {
+  serve::ServeSettings settings = Settings();
+  settings.device = "none";
+  settings.load_mode = exec::LoadMode::kRead;
+  settings.fit_context = 100;
+  settings.host_budget_bytes = 1000;
+  const test::Refusal refusal = test::RefusalOf([&] { PlanOf(settings); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoMemory);
+  EXPECT_THAT(refusal.message, testing::AllOf(HasSubstr("weights"), HasSubstr("planes k"),
+                                              HasSubstr("budget of 1000 B")));
+}
+
 }  // namespace
 }  // namespace bloomery::apps

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "runtime/exec/card_loading.h"
 #include "runtime/exec/cuda/card_load.h"
 #include "runtime/exec/cuda/card_lower.h"
@@ -134,10 +136,10 @@ TEST(CardWeightLayout, ABankOfFramesTakesTheBytesOfItsFrames) {
   Layer layer;
   const CardWeightLayout whole(layer.toy.Model(), layer.toy.description);
   const uint32_t gate = layer.toy.description.banks[0].gate;
-  for (const int32_t frames : {0, 1, 3, 4}) {
-    const plugin::Description of = OfFrames(layer.toy.description, frames);
+  for (const uint32_t frames : {0U, 1U, 3U, 4U}) {
+    const plugin::Description of = OfFrames(layer.toy.description, std::array{frames});
     const CardWeightLayout some(layer.toy.Model(), of);
-    EXPECT_EQ(4 * some.place(gate).bytes, static_cast<uint64_t>(frames) * whole.place(gate).bytes);
+    EXPECT_EQ(4 * some.place(gate).bytes, uint64_t{frames} * whole.place(gate).bytes);
     EXPECT_EQ(some.place(gate).layout, CardLayout::kCardForm);
   }
 }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <thread>
 
@@ -30,15 +31,15 @@ constexpr uint32_t kRingsPicks = 2;
 
 // Two banks of float experts, of which `frames` are on the card.
 struct Split {
-  explicit Split(int32_t frames, SeatOptions options = {}, int32_t rows_max = 16) {
+  explicit Split(uint32_t frames, SeatOptions options = {}, int32_t rows_max = 16) {
     for (int i = 0; i < 2; ++i) {
       toy.AddBank(kExperts, kUsed, kFf, TensorType::kF32, TensorType::kF32, TensorType::kF32);
       toy.description.banks.back().layer = 10 + i;
     }
-    options.card_frames = frames;
     options.threads = 3;
     options.pin = false;
-    host = std::make_unique<HostExperts>(toy.Model(), toy.description, options, rows_max);
+    host = std::make_unique<HostExperts>(toy.Model(), toy.description, options,
+                                         std::array{frames, frames}, rows_max);
     memory.resize(HandOffPage::Bytes(toy.description, rows_max) / sizeof(Line) + 1);
     auto* base = reinterpret_cast<std::byte*>(memory.data());
     page = HandOffPage(base, base, toy.description, rows_max);
@@ -120,7 +121,7 @@ struct Split {
 
 TEST(HostExperts, TheSumsOfItsPicksAreTheReferencesForFewRowsAndPrompts) {
   for (const int32_t frames : {0, 1, 4}) {
-    Split split(frames);
+    Split split(static_cast<uint32_t>(frames));
     for (const int32_t rows : {1, 2, 8, 9, 16}) {
       SCOPED_TRACE(std::to_string(frames) + " frames, rows " + std::to_string(rows));
       split.host->Begin();
@@ -272,20 +273,12 @@ TEST(HostExperts, AnExpertThatIsNotThereIsNotReadFrom) {
 TEST(HostExperts, BanksThatCannotBeSplitAreRefusedByName) {
   ToySeat toy;
   toy.AddBank(4, 2, 64, TensorType::kQ4_K, TensorType::kQ8_0, TensorType::kQ8_0);
-  SeatOptions options;
-  options.card_frames = 2;
-  const test::Refusal groups =
-      test::RefusalOf([&] { HostExperts::Check(toy.description, options); });
+  const test::Refusal groups = test::RefusalOf([&] { HostExperts::Check(toy.description); });
   EXPECT_EQ(groups.kind, ErrorKind::kUnsupported);
   EXPECT_THAT(groups.message, HasSubstr("'gate.0'"));
   ToySeat even;
   even.AddBank(4, 2, 64, TensorType::kQ8_0, TensorType::kQ8_0, TensorType::kQ8_0);
-  HostExperts::Check(even.description, options);
-  options.card_frames = 5;
-  EXPECT_EQ(test::RefusalOf([&] { HostExperts::Check(even.description, options); }).kind,
-            ErrorKind::kUsage);
-  options.card_frames = 4;
-  EXPECT_TRUE(HostExperts::IsWhole(even.description, options));
+  HostExperts::Check(even.description);
 }
 
 }  // namespace

@@ -85,9 +85,23 @@ TEST(Placement, FramesAreAsManyAsFitAndTheSameInEveryBank) {
   }
 }
 
+TEST(Placement, RoomsForExpertsThatComeTakeWhatFramesCouldHave) {
+  SeatSizes sizes = Toy();
+  // Two rooms for what the first bank lacks: 8 MiB an expert that has no frame.
+  sizes.card_moving = [](std::span<const uint32_t> frames) { return (16 - frames[0]) * 8 * kMiB; };
+  // 140 + 16 n + 8 (16 - n) MiB: 4 frames fit 300, where 10 did without rooms.
+  const Placement split = PlaceOnCard(Place::kSplit, sizes, Card(300 * kMiB), Host(kGiB));
+  EXPECT_EQ(split.frames.front(), 4U);
+  EXPECT_EQ(Term(*split.card, "maps and rooms of experts"), 96 * kMiB);
+  EXPECT_EQ(split.card->total(), 300 * kMiB);
+  // Where rooms shrink faster than frames grow, more frames may fit where fewer do not.
+  sizes.card_moving = [](std::span<const uint32_t> frames) { return (16 - frames[0]) * 32 * kMiB; };
+  EXPECT_EQ(PlaceOnCard(Place::kSplit, sizes, Card(412 * kMiB), Host(kGiB)).frames.front(), 16U);
+}
+
 TEST(Placement, AHostThatKeepsAllExpertsHoldsThoseOfTheCardToo) {
   SeatSizes sizes = Toy();
-  sizes.host_keeps_all = true;
+  sizes.host_experts = 64 * 5 * kMiB;
   const Placement split = PlaceOnCard(Place::kSplit, sizes, Card(300 * kMiB), Host(kGiB));
   EXPECT_EQ(split.ExpertsOnCard(), 40U);
   EXPECT_EQ(Term(split.host, "experts"), 64 * 5 * kMiB);

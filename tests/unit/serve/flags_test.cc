@@ -14,6 +14,7 @@
 namespace bloomery::serve {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 ParsedFlags Parse(std::vector<std::string> arguments,
@@ -48,6 +49,9 @@ std::string SampleOf(const Flag& flag) {
   if (key == "api-prefix") return "/p";
   if (key == "gpu-layers") return "auto";
   if (key == "hf-repo") return "own/name";
+  if (key == "override-tensor") return "exps=CPU";
+  if (key == "tensor-split") return "2,1";
+  if (key == "fit-target") return "512";
   switch (flag.value) {
     case FlagValue::kSwitch:
       return "true";
@@ -440,16 +444,88 @@ TEST(Flags, KeyListWithoutAKeyDoesNotOpenTheServer) {
 }
 
 TEST(Flags, TheCardsLayersAreANumberOrAWordForAll) {
-  EXPECT_EQ(Parse({"-ngl", "0"}).settings.card_layers, 0U);
-  EXPECT_EQ(Parse({"-ngl", "99"}).settings.card_layers, 99U);
+  EXPECT_EQ(Parse({"-ngl", "0"}).settings.placing.card_layers, 0U);
+  EXPECT_EQ(Parse({"-ngl", "99"}).settings.placing.card_layers, 99U);
   for (const char* all : {"auto", "all", "-1"}) {
-    EXPECT_EQ(Parse({"-ngl", "7", "-ngl", all}).settings.card_layers, std::nullopt) << all;
+    EXPECT_EQ(Parse({"-ngl", "7", "-ngl", all}).settings.placing.card_layers, std::nullopt) << all;
   }
   for (const char* bad : {"", "some", "3x", "-2"}) {
     EXPECT_THAT(Refusal({"-ngl", bad}), HasSubstr("-ngl: ")) << bad;
   }
   EXPECT_EQ(Parse({"-dev", "CUDA1", "--card-budget", "8GiB"}).settings.device, "CUDA1");
   EXPECT_EQ(Parse({"--card-budget", "8GiB"}).settings.card_budget_bytes, uint64_t{8} << 30);
+}
+
+TEST(Flags, PlacementIsReadFromLlamaServersNamesAndOurs) {
+  using exec::Place;
+  const exec::PlacementRequest none = Parse({}).settings.placing;
+  EXPECT_EQ(none.place, Place::kAuto);
+  EXPECT_EQ(none.host_expert_layers, 0U);
+  EXPECT_EQ(Parse({"--place", "split"}).settings.placing.place, Place::kSplit);
+  EXPECT_EQ(Parse({}, {{"BLOOMERY_PLACE", "host"}}).settings.placing.place, Place::kHost);
+  EXPECT_EQ(Parse({"-ncmoe", "7"}).settings.placing.host_expert_layers, 7U);
+  EXPECT_EQ(Parse({"-cmoe"}).settings.placing.host_expert_layers, UINT32_MAX);
+  EXPECT_EQ(Parse({"--cpu-moe", "--n-cpu-moe", "7"}).settings.placing.host_expert_layers,
+            UINT32_MAX);
+  const auto rules =
+      Parse({"-ot", "a{1,2}=CPU,b=CUDA0", "--override-tensor", "c=card"}).settings.placing.rules;
+  ASSERT_EQ(rules.size(), 3U);
+  EXPECT_EQ(rules[0].pattern, "a{1,2}");
+  EXPECT_TRUE(rules[0].OnHost());
+  EXPECT_EQ(rules[1].place, "CUDA0");
+  EXPECT_EQ(rules[2].Text(), "c=card");
+  EXPECT_THAT(Refusal({"-ot", "exps=GPU"}), HasSubstr("-ot: 'exps=GPU': expected REGEX=PLACE"));
+  EXPECT_THAT(Refusal({"-ncmoe", "-1"}), HasSubstr("-ncmoe"));
+}
+
+TEST(Flags, SizesToFitHaveLlamaServersDefaults) {
+  const ServeSettings settings = Parse({}).settings;
+  EXPECT_TRUE(settings.fit);
+  EXPECT_EQ(settings.fit_margin_bytes, uint64_t{1024} << 20);
+  EXPECT_EQ(settings.fit_context, 4096);
+  EXPECT_FALSE(Parse({"-fit", "off"}).settings.fit);
+  EXPECT_EQ(Parse({"-fitt", "300"}).settings.fit_margin_bytes, uint64_t{300} << 20);
+  EXPECT_EQ(Parse({"-fitc", "512"}).settings.fit_context, 512);
+  EXPECT_THAT(Refusal({"-fitt", "300,300"}), HasSubstr("several cards"));
+  EXPECT_THAT(Refusal({"-fitt", "much"}), HasSubstr("expected MiB"));
+}
+
+TEST(Flags, SeveralCardsAreRefusedByName) {
+  EXPECT_THAT(Refusal({"-ts", "3,1"}), HasSubstr("-ts: refused: Several cards"));
+  EXPECT_TRUE(Parse({"-ts", "1,0"}).warnings.empty());
+}
+
+TEST(Flags, PlacementsThatContradictEachOtherAreRefusedNamingBoth) {
+  const std::vector<std::vector<std::string>> pairs = {
+      {"--place card", "--device none"},
+      {"--place split", "--device cpu"},
+      {"--place split", "--gpu-layers 0"},
+      {"--place card", "--cpu-moe"},
+      {"--place card", "--n-cpu-moe 3"},
+      {"--place host", "--device CUDA0"},
+      {"--place host", "--gpu-layers 7"},
+      {"--place card", "--override-tensor exps=CPU"},
+      {"--place host", "--override-tensor exps=CUDA0"},
+      {"--device none", "--override-tensor exps=card"},
+      {"--gpu-layers 0", "--override-tensor exps=card"}};
+  for (const auto& pair : pairs) {
+    std::vector<std::string> words;
+    for (const std::string& flag : pair) {
+      const size_t space = flag.find(' ');
+      words.push_back(flag.substr(0, space));
+      if (space != std::string::npos) words.push_back(flag.substr(space + 1));
+    }
+    const std::string refusal = Refusal(words);
+    EXPECT_THAT(refusal, AllOf(HasSubstr(pair[0]), HasSubstr(pair[1]))) << refusal;
+    EXPECT_THAT(refusal, HasSubstr("cannot be given together"));
+  }
+  for (const std::vector<std::string>& both :
+       {std::vector<std::string>{"--place", "split", "--cpu-moe"},
+        {"--place", "host", "--device", "none"},
+        {"--place", "card", "-ngl", "all"},
+        {"-dev", "none", "-ncmoe", "4"}}) {
+    EXPECT_TRUE(Parse(both).warnings.empty());
+  }
 }
 
 TEST(Flags, HintsAreAcceptedWithAWarningAndRestAreRefusedWithAReason) {

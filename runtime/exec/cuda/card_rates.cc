@@ -1,0 +1,71 @@
+// The rates of each card: its memory, and the link both ways. Opens every card.
+#include <algorithm>
+#include <functional>
+
+#include "kernels-common/cuda/read_rate.h"
+#include "runtime/exec/card_loading.h"
+#include "runtime/exec/cuda/card.h"
+
+namespace bloomery::exec {
+namespace {
+
+constexpr uint64_t kReadBytes = uint64_t{2} << 30;    // far beyond any cache of a card
+constexpr uint64_t kLinkBytes = uint64_t{256} << 20;  // some ms of any link
+constexpr int kTimes = 5;                             // the best counts
+
+// Bytes a second of what `enqueue` puts into the stream.
+double RateOf(const CardStream& stream, uint64_t bytes, const std::function<void()>& enqueue) {
+  const std::string what = "measuring a card";
+  const CardEvent begin(cudaEventDefault);
+  const CardEvent end(cudaEventDefault);
+  double best = 0;
+  for (int i = 0; i < kTimes; ++i) {
+    CheckCuda(cudaEventRecord(begin.get(), stream.get()), what);
+    enqueue();
+    CheckCuda(cudaEventRecord(end.get(), stream.get()), what);
+    CheckCuda(cudaStreamSynchronize(stream.get()), what);
+    float milliseconds = 0;
+    CheckCuda(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), what);
+    best = std::max(best, static_cast<double>(bytes) / (static_cast<double>(milliseconds) * 1e-3));
+  }
+  return best;
+}
+
+memory::CardRates Measure(CardInfo card) {
+  UseCard(&card);
+  const uint64_t free_bytes = card.free_bytes.value_or(0);
+  const CardBuffer memory(std::clamp(free_bytes / 2, kLinkBytes, kReadBytes),
+                          "measuring how fast it reads");
+  const PinnedBuffer pinned(kLinkBytes, "measuring the link to a card");
+  std::fill_n(pinned.data(), pinned.size(), std::byte{1});
+  const CardStream stream;
+  const kernels::cuda::Launch launch = {.stream = stream.get(),
+                                        .multiprocessors = card.multiprocessors,
+                                        .dependent = false,
+                                        .shared_bytes_max = card.shared_bytes_max};
+  const auto copy = [&](void* to, const void* from, cudaMemcpyKind kind) {
+    return RateOf(stream, kLinkBytes, [&, to, from, kind] {
+      CheckCuda(cudaMemcpyAsync(to, from, kLinkBytes, kind, stream.get()),
+                "measuring the link to a card");
+    });
+  };
+  memory::CardRates rates{.id = card.Id(), .name = card.name};
+  rates.multiprocessors = card.multiprocessors;
+  rates.to_card = copy(memory.data(), pinned.data(), cudaMemcpyHostToDevice);
+  rates.from_card = copy(pinned.data(), memory.data(), cudaMemcpyDeviceToHost);
+  rates.read = RateOf(stream, memory.size(), [&] {
+    CheckCuda(kernels::cuda::ReadAll(launch, memory.data(), memory.size()),
+              "measuring how fast a card reads");
+  });
+  return rates;
+}
+
+}  // namespace
+
+std::vector<memory::CardRates> MeasureCards() {
+  std::vector<memory::CardRates> rates;
+  for (const CardInfo& card : ListCards()) rates.push_back(Measure(card));
+  return rates;
+}
+
+}  // namespace bloomery::exec

@@ -1,0 +1,165 @@
+#include "runtime/memory/predict.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace bloomery::memory {
+namespace {
+
+// docs/measurements/card.md, one H200 that reads 4.2 TB/s, 1.92 GB a token, 48 layers.
+// Beside reading: 23.3 us a layer in one launch, less the bytes' 8.6; six launches take 30.2.
+constexpr double kLayerSeconds = 14.7e-6;
+constexpr double kSplitLayerSeconds = 21.6e-6;
+// Rows in, logits out, the first launch.
+constexpr double kPassSeconds = 80e-6;
+// Keys and values of 4,096 rows: 403 MB in 0.41 ms more than at depth 0, of 4.2 TB/s.
+constexpr double kCardContextShare = 0.23;
+// Prompts: 18,486 rows a second of 2.72 G multiply-adds in passes of 512 rows, 24,922 in passes of
+// 4,096, on 132 multiprocessors.
+constexpr double kMacsOf512 = 381e9;
+constexpr double kMacsOf4096 = 514e9;
+// A layer whose experts are handed over waits this much longer than the experts take: two crossings
+// of mapped memory, each some us.
+constexpr double kHandOffSeconds = 7e-6;
+// docs/measurements/cpu.md: decode reads weights at 0.78 to 0.97 of what the pool reads; a prompt
+// has 0.75 of the multiply-adds of the kernels alone.
+constexpr double kHostReadShare = 0.88;
+constexpr double kHostMacShare = 0.75;
+
+double Real(uint64_t value) { return static_cast<double>(value); }
+
+// Distinct experts of `experts` that `rows` rows pick, `used` each, evenly.
+double Distinct(const BankWork& bank, double rows) {
+  return Real(bank.experts) * (1 - std::pow(1 - Real(bank.used) / Real(bank.experts), rows));
+}
+
+double CardMacs(const CardRates& card, int32_t rows) {
+  const double at =
+      std::clamp(std::log2(std::max(1.0, static_cast<double>(rows)) / 512) / 3, 0.0, 1.0);
+  return card.multiprocessors * (kMacsOf512 + at * (kMacsOf4096 - kMacsOf512));
+}
+
+// Seconds of a pass by whom they are spent waiting for.
+struct Times {
+  double card = 0;
+  double host_experts = 0;
+  double host = 0;
+
+  double total() const { return card + host_experts + host; }
+  std::string By() const {
+    if (host > 0) return "the host";
+    return host_experts > card ? "the host's experts" : "the card";
+  }
+};
+
+Times HostPass(const SeatWork& work, const MachineRates& rates, double rows, double depth) {
+  double bytes = Real(work.dense_bytes) + depth * Real(work.context_row_bytes);
+  double macs = Real(work.dense_macs);
+  for (const BankWork& bank : work.banks) {
+    bytes += Distinct(bank, rows) * Real(bank.bytes);
+    macs += Real(bank.used) * Real(bank.macs);
+  }
+  const double reading = bytes / (rates.host_read * kHostReadShare);
+  const double computing = rows > 1 ? rows * macs / (rates.host_macs * kHostMacShare) : 0;
+  return {.host = std::max(reading, computing)};
+}
+
+// One token.
+Times CardStep(const Placement& placement, const SeatWork& work, const MachineRates& rates,
+               const CardRates& card, double depth) {
+  const bool split = placement.place == Place::kSplit;
+  Times times;
+  times.card = Real(work.dense_bytes) / card.read + kPassSeconds +
+               Real(work.layers) * (split ? kSplitLayerSeconds : kLayerSeconds) +
+               depth * Real(work.context_row_bytes) / (card.read * kCardContextShare);
+  for (size_t i = 0; i < work.banks.size(); ++i) {
+    const BankWork& bank = work.banks[i];
+    const double here = Real(placement.frames.at(i)) / Real(bank.experts);
+    const double picked = Real(bank.used) * Real(bank.bytes);
+    const double on_card = here * picked / card.read;
+    double on_host = 0;
+    if (here < 1) {
+      const double some = 1 - std::pow(here, bank.used);  // whether any pick is the host's
+      on_host = (1 - here) * picked / (rates.host_read * kHostReadShare) + some * kHandOffSeconds;
+    }
+    times.card += on_card;
+    times.host_experts += std::max(0.0, on_host - on_card);
+  }
+  return times;
+}
+
+Times CardPrompt(const Placement& placement, const SeatWork& work, const MachineRates& rates,
+                 const CardRates& card, int32_t rows) {
+  const double macs = CardMacs(card, rows);
+  const auto count = static_cast<double>(rows);
+  Times times;
+  times.card = std::max(count * Real(work.dense_macs) / macs, Real(work.dense_bytes) / card.read);
+  for (size_t i = 0; i < work.banks.size(); ++i) {
+    const BankWork& bank = work.banks[i];
+    const double here = Real(placement.frames.at(i)) / Real(bank.experts);
+    const double computed = count * Real(bank.used) * Real(bank.macs);
+    const double read = Distinct(bank, count) * Real(bank.bytes);
+    const double on_card = here * std::max(computed / macs, read / card.read);
+    double on_host = 0;
+    if (here < 1) {
+      on_host = (1 - here) * std::max(computed / (rates.host_macs * kHostMacShare),
+                                      read / (rates.host_read * kHostReadShare));
+    }
+    times.card += on_card;
+    times.host_experts += std::max(0.0, on_host - on_card);
+  }
+  return times;
+}
+
+}  // namespace
+
+Prediction Predict(const Placement& placement, const SeatWork& work, const MachineRates& rates,
+                   int32_t depth) {
+  Prediction prediction;
+  const auto decode = [&](const Times& times) {
+    prediction.decode = 1 / times.total();
+    prediction.decode_by = times.By();
+  };
+  const auto prompt = [&](const Times& times) {
+    prediction.prompt = placement.rows_max / times.total();
+    prediction.prompt_by = times.By();
+  };
+  const auto rows = std::max(1, placement.rows_max);
+  const bool host_reads = rates.host_read > 0;
+  const bool host_computes = host_reads && rates.host_macs > 0;
+  if (placement.place == Place::kHost) {
+    if (host_reads) decode(HostPass(work, rates, 1, depth));
+    if (host_computes) prompt(HostPass(work, rates, rows, 0));
+    return prediction;
+  }
+  const auto card = std::ranges::find(rates.cards, placement.device, &CardRates::id);
+  if (card == rates.cards.end() || card->read <= 0) return prediction;
+  const bool whole = placement.ExpertsOnCard() == placement.Experts();
+  if (whole || host_reads) decode(CardStep(placement, work, rates, *card, depth));
+  if (card->multiprocessors > 0 && (whole || host_computes)) {
+    prompt(CardPrompt(placement, work, rates, *card, rows));
+  }
+  return prediction;
+}
+
+std::string PredictionLine(const Prediction& prediction, int32_t depth) {
+  const auto rate = [](double value) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), value < 100 ? "%.1f" : "%.0f", value);
+    return std::string(text.data());
+  };
+  std::string line;
+  if (prediction.decode > 0) {
+    line += "decode " + rate(prediction.decode) + " tok/s at depth " + std::to_string(depth) +
+            " (by " + prediction.decode_by + ")";
+  }
+  if (prediction.prompt > 0) {
+    line += (line.empty() ? "" : ", ") + std::string("prompt ") + rate(prediction.prompt) +
+            " tok/s (by " + prediction.prompt_by + ")";
+  }
+  return line.empty() ? line : "predicted: " + line;
+}
+
+}  // namespace bloomery::memory

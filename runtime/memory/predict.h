@@ -1,0 +1,64 @@
+// How fast a placement will be: what a row reads and computes, over the rates of this machine. The
+// model is the plain one (docs/programs.md): in each layer the card's own work, then the longer of
+// the experts there and those of the host, which is handed their part. Experts are taken as picked
+// evenly; residency does better where they are not. Pure; what constants are measured is said
+// beside them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/memory/placement.h"
+
+namespace bloomery::memory {
+
+// Bytes and multiply-adds of one expert.
+struct BankWork {
+  uint32_t experts = 0;
+  uint32_t used = 0;
+  uint64_t bytes = 0;
+  uint64_t macs = 0;  // of one row
+};
+
+struct SeatWork {
+  uint32_t layers = 0;
+  uint64_t dense_bytes = 0;  // weights that every token reads
+  uint64_t dense_macs = 0;   // of one row
+  std::vector<BankWork> banks = {};
+  uint64_t context_row_bytes = 0;  // of the states, read by every later token of the slot
+};
+
+// Measured by `bloomery doctor`; bytes a second, and multiply-adds a second. 0: not measured.
+struct CardRates {
+  std::string id = {};    // "CUDA0"
+  std::string name = {};  // "NVIDIA H200"
+  double read = 0;
+  double to_card = 0;  // from pinned memory
+  double from_card = 0;
+  int32_t multiprocessors = 0;
+};
+struct MachineRates {
+  double host_read = 0;  // all threads of the pool
+  double host_macs = 0;  // theirs, of int8
+  double file_read = 0;
+  std::vector<CardRates> cards = {};
+};
+
+// Tokens a second of one stream, and what most of the time goes to; 0: a rate is not known.
+struct Prediction {
+  double decode = 0;
+  std::string decode_by = {};  // "the card", "the host's experts", "the host"
+  double prompt = 0;           // rows of passes as long as the ubatch
+  std::string prompt_by = {};
+};
+
+// After `depth` rows of context.
+Prediction Predict(const Placement& placement, const SeatWork& work, const MachineRates& rates,
+                   int32_t depth);
+
+// "predicted: decode 799 tok/s at depth 0 (by the card), prompt 18441 tok/s (by the card)"; empty
+// where nothing is known.
+std::string PredictionLine(const Prediction& prediction, int32_t depth);
+
+}  // namespace bloomery::memory
