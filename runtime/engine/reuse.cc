@@ -131,11 +131,13 @@ Reused Reuse::Prepare(Slot& slot, const GenerateRequest& request) {
       CutTo(slot, kept);
       reused.own = kept;
       TakeFromCache(slot, match, wanted.first(static_cast<size_t>(cached.rows)), reused);
-      if (cached.checkpoint != nullptr && slot.length() < cached.rows) {
-        CutTo(slot, 0);  // a copy failed on the way: no state lies there
-        reused = {};
-      } else if (cached.checkpoint != nullptr) {
-        StandAt(slot, cached);
+      if (cached.checkpoint != nullptr) {
+        if (slot.length() == cached.rows) {
+          StandAt(slot, cached);
+        } else {
+          CutTo(slot, 0);  // a copy failed on the way: no state lies there
+        }
+        if (slot.length() == 0) reused = {};
       }
     } else if (of_other > own.rows) {
       CutTo(slot, 0);

@@ -112,6 +112,11 @@ void PushBias(const text::Tokenizer& tokenizer, text::LogitBias bias,
 
 void AddBias(const text::Tokenizer& tokenizer, std::string_view words, float bias,
              std::vector<text::LogitBias>& biases) {
+  // Every token of it is pushed, and the list is short: a long text would be tokenised for nothing.
+  if (words.size() > limits::kStopStringBytesMax) {
+    RefuseField("logit_bias", "a text may have " + std::to_string(limits::kStopStringBytesMax) +
+                                  " bytes at most");
+  }
   for (text::TokenId token : tokenizer.Tokenise(words)) PushBias(tokenizer, {token, bias}, biases);
 }
 
@@ -261,8 +266,12 @@ text::ReasoningLimit ReadReasoningLimit(const Fields& body, const ServeSettings&
   if (auto tags = body.Strings("reasoning_budget_end_tags")) limit.closes = std::move(*tags);
   std::erase(limit.closes, "");
   if (limit.closes.empty() && !marks.close.empty()) limit.closes = {marks.close};
-  std::string message =
-      body.String("reasoning_budget_message").value_or(settings.reasoning_budget_message);
+  const auto own_message = body.String("reasoning_budget_message");
+  if (own_message && own_message->size() > limits::kStopStringBytesMax) {
+    RefuseField("reasoning_budget_message",
+                "may have " + std::to_string(limits::kStopStringBytesMax) + " bytes at most");
+  }
+  std::string message = own_message.value_or(settings.reasoning_budget_message);
   if (body.Bool("reasoning_control").value_or(false)) {
     limit.stop = std::make_shared<std::atomic<bool>>(false);
     if (limit.tokens < 0) limit.tokens = static_cast<int32_t>(kInt32Max);
@@ -311,8 +320,30 @@ AnswerOptions ReadAnswer(const Fields& body, const ServeSettings& settings) {
   return answer;
 }
 
-std::vector<text::TokenId> ReadOnePrompt(const rapidjson::Value& value,
-                                         const text::Tokenizer& tokenizer) {
+// Refuses text that fits no slot however it is tokenised, before that takes its time. The error has
+// the fewest tokens that the text can have.
+void RefuseBeyondContext(const rapidjson::Value& prompt, const Seat& seat) {
+  size_t bytes = prompt.IsString() ? prompt.GetStringLength() : 0;
+  if (prompt.IsArray()) {
+    for (const auto& item : prompt.GetArray()) {
+      if (item.IsString()) bytes += item.GetStringLength();
+    }
+  }
+  if (bytes <= limits::kSmallBodyBytesMax) return;  // tokenised about as fast as the look below
+  const text::Tokenizer& tokenizer = *seat.tokenizer;
+  size_t longest = 1;
+  for (size_t id = 0; id < tokenizer.size(); ++id) {
+    longest = std::max(
+        longest, tokenizer.Piece(static_cast<text::TokenId>(id), text::SpecialText::kShown).size());
+  }
+  const size_t fewest = (bytes - 1) / longest + 1;
+  const int32_t context = seat.engine->limits().slot_context;
+  if (fewest < static_cast<size_t>(context)) return;
+  throw engine::ContextError(static_cast<int32_t>(fewest), context);
+}
+
+std::vector<text::TokenId> ReadOnePrompt(const rapidjson::Value& value, const Seat& seat) {
+  const text::Tokenizer& tokenizer = *seat.tokenizer;
   std::vector<text::TokenId> ids;
   if (value.IsObject()) {
     const Fields fields(value, "Field 'prompt'");
@@ -324,8 +355,10 @@ std::vector<text::TokenId> ReadOnePrompt(const rapidjson::Value& value,
     if (prompt == nullptr || !prompt->IsString()) {
       RefuseField("prompt_string", "expected a string");
     }
+    RefuseBeyondContext(*prompt, seat);
     ids = TokeniseMixed(*prompt, "prompt_string", tokenizer, true, true);
   } else {
+    RefuseBeyondContext(value, seat);
     ids = TokeniseMixed(value, "prompt", tokenizer, true, true);
   }
   if (ids.empty()) RefuseField("prompt", "the prompt is empty");
@@ -386,20 +419,19 @@ std::vector<text::TokenId> TokeniseMixed(const rapidjson::Value& value, std::str
   return ids;
 }
 
-std::vector<std::vector<text::TokenId>> ReadPrompts(const Fields& body,
-                                                    const text::Tokenizer& tokenizer) {
+std::vector<std::vector<text::TokenId>> ReadPrompts(const Fields& body, const Seat& seat) {
   const rapidjson::Value* prompt = body.Find("prompt");
   if (prompt == nullptr) RefuseField("prompt", "is required");
   std::vector<std::vector<text::TokenId>> prompts;
   if (!prompt->IsArray() || IsOnePrompt(*prompt)) {
-    prompts.push_back(ReadOnePrompt(*prompt, tokenizer));
+    prompts.push_back(ReadOnePrompt(*prompt, seat));
     return prompts;
   }
   if (prompt->Empty()) RefuseField("prompt", "the prompt is empty");
   if (prompt->Size() > limits::kPromptsMax) {
     RefuseField("prompt", "at most " + std::to_string(limits::kPromptsMax) + " prompts a request");
   }
-  for (const auto& item : prompt->GetArray()) prompts.push_back(ReadOnePrompt(item, tokenizer));
+  for (const auto& item : prompt->GetArray()) prompts.push_back(ReadOnePrompt(item, seat));
   return prompts;
 }
 

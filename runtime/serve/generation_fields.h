@@ -43,9 +43,9 @@ GenerationFields ReadGenerationFields(const Fields& body, const ServeSettings& s
                                       const Seat& seat, std::string_view probabilities_alias);
 
 // `prompt` of the native and OpenAI completion routes: one list of ids for each prompt in it.
-// Error(kBadRequest) when absent, empty, or of a wrong form.
-std::vector<std::vector<text::TokenId>> ReadPrompts(const Fields& body,
-                                                    const text::Tokenizer& tokenizer);
+// Error(kBadRequest) when absent, empty, or of a wrong form; engine::ContextError, with the fewest
+// tokens it can have, for text that is too long however it is tokenised.
+std::vector<std::vector<text::TokenId>> ReadPrompts(const Fields& body, const Seat& seat);
 
 // Where the end of a prompt's text stands: inside a span of reasoning, or behind one that the
 // prompt has closed, and then there is no limit.

@@ -179,6 +179,7 @@ void Connection::OnHandshake(const ErrorCode& error) {
   transport_.DropTls();
   ++serial_;
   request_ = {};
+  started_ = Clock::now();
   RefuseRequest(400, "this port speaks TLS: use https://");
 }
 

@@ -55,7 +55,7 @@ void AddPrompt(const RouteContext& context, Completion& completion,
 
 void AddPrompts(const RouteContext& context, const rapidjson::Document& body,
                 Completion& completion) {
-  for (auto& ids : ReadPrompts(Fields(body, "request body"), *context.seat.tokenizer)) {
+  for (auto& ids : ReadPrompts(Fields(body, "request body"), context.seat)) {
     AddPrompt(context, completion, std::move(ids));
   }
 }

@@ -73,7 +73,8 @@ uint64_t WriteStateFile(const std::string& path, const Identity& identity, uint6
   const auto space = std::filesystem::space(folder.empty() ? "." : folder, unknown);
   if (!unknown) {
     RequireRoom(Printable(std::filesystem::path(path).filename().string()),
-                StateFileBytes(names.size(), row_bytes, first, static_cast<int32_t>(tokens.size())),
+                StateFileBytes(names.size(), row_bytes, first, static_cast<int32_t>(tokens.size()),
+                               checkpoint.size()),
                 space.available);
   }
   std::string header(kMagic);

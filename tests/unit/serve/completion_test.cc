@@ -164,6 +164,27 @@ TEST_F(CompletionTest, PromptBeyondTheSlotIsRefusedWithTheNumbersAlsoInAStream) 
   }
 }
 
+// The error has fewer tokens than the text: it was not tokenised.
+TEST_F(CompletionTest, TextTooLongForAnyTokenisingIsRefusedWithTheFewestTokensItCanHave) {
+  Start();
+  const std::string text(size_t{2} << 20, 'x');
+  size_t longest = 0;
+  for (size_t id = 0; id < tokenizer_->size(); ++id) {
+    const auto token = static_cast<text::TokenId>(id);
+    longest = std::max(longest, tokenizer_->Piece(token, text::SpecialText::kShown).size());
+  }
+  const auto fewest = static_cast<int>((text.size() + longest - 1) / longest);
+  ASSERT_GT(tokenizer_->Tokenise(text).size(), static_cast<size_t>(fewest));
+  for (const std::string& prompt :
+       {"\"" + text + "\"", "{\"prompt_string\":\"" + text + "\"}", "[5,\"" + text + "\"]"}) {
+    const Answer answer = Post("/completion", "{\"prompt\":" + prompt + "}");
+    ErrorOf(answer, 400, "exceed_context_size_error");
+    const auto body = ParseJson(answer.body, "answer");
+    EXPECT_EQ(body["error"]["n_prompt_tokens"].GetInt(), fewest);
+    EXPECT_EQ(body["error"]["n_ctx"].GetInt(), 128);
+  }
+}
+
 TEST_F(CompletionTest, FullContextTruncates) {
   endless_ = true;
   Start();
@@ -215,6 +236,16 @@ TEST_F(CompletionTest, LogitBiasTakesIdsTextsAndObjects) {
   Accepts("\"logit_bias\":[" + pairs + "]");
   pairs += ",[1,1]";
   Refuses("\"logit_bias\":[" + pairs + "]", "at most");
+}
+
+TEST_F(CompletionTest, LongTextsOfFieldsAreRefusedByNameBeforeTheyAreTokenised) {
+  Start();
+  const std::string longest(4096, 'x');
+  Accepts("\"logit_bias\":{\"" + longest + "\":1}");
+  Refuses("\"logit_bias\":{\"" + longest + "x\":1}", "logit_bias");
+  Refuses("\"logit_bias\":[[\"" + longest + "x\",1]]", "logit_bias");
+  Accepts("\"reasoning_budget_message\":\"" + longest + "\"");
+  Refuses("\"reasoning_budget_message\":\"" + longest + "x\"", "reasoning_budget_message");
 }
 
 TEST_F(CompletionTest, WrongTypesAndRangesAreRefusedByFieldName) {
@@ -452,8 +483,7 @@ TEST_F(CompletionTest, FullQueueIsA503WithRetryAfter) {
     clients.push_back(std::make_unique<Client>(port()));
     clients.back()->Send(RequestText("POST", "/completion", R"({"prompt":[5]})"));
     // The first takes the slot, each further one waits; all are in before the last is tried.
-    while (engine_->ReadMetrics().slots_busy + engine_->ReadMetrics().requests_waiting <
-           i + 1) {
+    while (engine_->ReadMetrics().slots_busy + engine_->ReadMetrics().requests_waiting < i + 1) {
       std::this_thread::yield();
     }
   }
