@@ -33,7 +33,7 @@ constexpr std::string_view kQwen2[] = {
 };
 
 // The same, but marks join letters and are no signs.
-constexpr std::string_view kQwen35[] = {
+constexpr std::string_view kMarksJoin[] = {
     R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]))"
     R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+)"
     R"(|\p{N})"
@@ -54,7 +54,7 @@ constexpr PreTokenizerRow kRows[] = {
      .add_eos = false,
      .ignore_merges = false},
     {.name = "qwen35",
-     .expressions = kQwen35,
+     .expressions = kMarksJoin,
      .add_bos = false,
      .add_eos = false,
      .ignore_merges = false},

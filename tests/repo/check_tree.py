@@ -38,6 +38,9 @@ SOURCES = {".h", ".hpp", ".cc", ".c", ".cu", ".cuh"}
 ARCHITECTURES = re.compile(
     r"qwen3(?!_vl)|qwen35|qwen38|qwen4exp|glm5next|glm4moe|deepseek4|deepseek41|mimo|\bclef\b|olmoe", re.I)
 
+# A file's split of text ("tokenizer.ggml.pre") may be called as an architecture is: the table of splits.
+SPLITS = ("runtime/text/pre_tokenizer.cc", re.compile(r'^\s*\{\.name = "\w+",$'))
+
 TEXT_SUFFIXES = SOURCES | {".md", ".txt", ".cmake", ".json", ".py", ".sh", ".mjs", ".js", ".jinja", ".in", ""}
 # Absolute folders of somebody's machine, and hosts that serve packages. Written so that this file
 # passes its own rule.
@@ -90,7 +93,8 @@ def architectures(root):
             continue
         seen += 1
         for n, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-            if ARCHITECTURES.search(line):
+            is_split = str(path.relative_to(root)) == SPLITS[0] and SPLITS[1].match(line)
+            if ARCHITECTURES.search(line) and not is_split:
                 bad.append(f"{path.relative_to(root)}:{n}: names an architecture: {line.strip()[:80]}")
     return bad, f"{seen} files under runtime/"
 
