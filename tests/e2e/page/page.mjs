@@ -300,6 +300,7 @@ test('a bad key is told plainly, and there is a way to give one', async ({ page,
 
 test('a refusal and a server that goes away are told', async ({ page, url, server }) => {
   await page.goto(url);
+  await visible(page.locator('.server.ready'), 'a server that is ready');  // its settings are taken by then
   await page.evaluate(() => localStorage.setItem('bloomery.settings', '{"extra": "{\\"temperature\\": \\"hot\\"}"}'));
   await page.reload();
   await ask(page);
