@@ -1,16 +1,16 @@
 // The recurrent mixer of gated delta-net layers: a short causal convolution over channels, then a
 // state matrix a value head that decays, is corrected towards the row's value, and is read by the
-// row's query. f32 throughout; rows of a sequence follow each other, so a batch of rows has the bits
-// of one row at a time.
+// row's query. f32 throughout; rows of a sequence follow each other, so a batch of rows has the
+// bits of one row at a time.
 #pragma once
 
 #include <cstddef>
 
 namespace bloomery::kernels {
 
-// y[r][ch] = f(sum over taps i, ascending by fma from +0, of weight[ch][i] * x[r - taps + 1 + i][ch])
-// with f = silu or the identity. Rows before the call's first come from `state`: the last taps - 1
-// rows of x before it, oldest first; null: zeros.
+// y[r][ch] = f(sum over taps i, ascending by fma from +0, of weight[ch][i] * x[r - taps + 1 +
+// i][ch]) with f = silu or the identity. Rows before the call's first come from `state`: the last
+// taps - 1 rows of x before it, oldest first; null: zeros.
 struct ShortConvArgs {
   const float* x = nullptr;
   std::size_t x_stride = 0;  // floats from row to row
@@ -39,12 +39,12 @@ struct DeltaArgs {
   std::size_t key_heads = 0;
   std::size_t value_heads = 0;  // a multiple of key_heads
   std::size_t key_dim = 0;
-  std::size_t value_dim = 0;         // at most kDeltaValuesMax
-  const float* decay = nullptr;      // [value_heads], not above 0
-  const float* dt_bias = nullptr;    // [value_heads]
-  bool tiled = true;                 // key head of value head h: h mod key_heads, else h div their ratio
-  const float* state_in = nullptr;   // [value_heads][key_dim][value_dim], or null: zeros
-  float* state_out = nullptr;        // may be state_in
+  std::size_t value_dim = 0;       // at most kDeltaValuesMax
+  const float* decay = nullptr;    // [value_heads], not above 0
+  const float* dt_bias = nullptr;  // [value_heads]
+  bool tiled = true;  // key head of value head h: h mod key_heads, else h div their ratio
+  const float* state_in = nullptr;  // [value_heads][key_dim][value_dim], or null: zeros
+  float* state_out = nullptr;       // may be state_in
   std::size_t KeyHead(std::size_t head) const {
     return tiled ? head % key_heads : head / (value_heads / key_heads);
   }

@@ -1,5 +1,6 @@
 // Elementwise steps: addition, SwiGLU of a dense block (N6: silu(g) * u), table rows by id
-// (embedding), gates, and gathering rows. f32 throughout; each output is one rounding of its definition.
+// (embedding), gates, and gathering rows. f32 throughout; each output is one rounding of its
+// definition.
 #pragma once
 
 #include <cstddef>

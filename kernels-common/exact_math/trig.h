@@ -1,7 +1,8 @@
 // Cosine, sine, exp and log in f64 for rotary angles, with one set of bits on every machine: only
 // additions, products, divisions, fma and rint, each correctly rounded. Callers round to f32 once.
 // Accuracy is far inside f32: SinCos is good to 1e-15 for |angle| <= 2^30, PowerOf to about
-// 2^-50 * (1 + |exponent * ln base|) relative. ExactPowerOf is for hosts, the rest for C++ and CUDA.
+// 2^-50 * (1 + |exponent * ln base|) relative. ExactPowerOf is for hosts, the rest for C++ and
+// CUDA.
 #pragma once
 
 #include <bit>

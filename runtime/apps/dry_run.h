@@ -30,8 +30,8 @@ ExitCode CodeOf(const std::exception& error, std::span<const memory::MemoryPlan>
 // Error(kUsage) where the folder of --slot-save-path is missing; "" is none.
 void CheckSlotFolder(const std::string& folder);
 
-// As ParseFlags gave them: files are read and names resolved here. What is refused is told on stderr
-// in the name of `program`.
+// As ParseFlags gave them: files are read and names resolved here. What is refused is told on
+// stderr in the name of `program`.
 ExitCode DryRun(serve::ParsedFlags parsed, const Installation& installation, std::ostream& out,
                 const std::string& program = "bloomery-serve");
 

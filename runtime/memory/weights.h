@@ -34,8 +34,8 @@ class WeightStore {
   // The bytes of tensor `index`, or null when it was not loaded.
   const std::byte* Find(size_t index) const;
 
-  // The memory that holds all that was read, for who registers it with a driver; empty where weights
-  // are mapped.
+  // The memory that holds all that was read, for who registers it with a driver; empty where
+  // weights are mapped.
   std::span<std::byte> region() const { return region_.bytes(); }
 
   // What loading took; zeros where weights are mapped.

@@ -23,7 +23,8 @@ void SetParallel(S& s, const I& i) {
   const char* const end = i.text.data() + i.text.size();
   const auto [stop, error] = std::from_chars(i.text.data(), end, slots);
   if (error != std::errc() || stop != end || slots < 1 || slots > limits::kSlotsMax) {
-    throw Error(ErrorKind::kUsage, "expected 1 to " + std::to_string(limits::kSlotsMax) + " slots, or auto");
+    throw Error(ErrorKind::kUsage,
+                "expected 1 to " + std::to_string(limits::kSlotsMax) + " slots, or auto");
   }
   s.parallel = slots;
 }

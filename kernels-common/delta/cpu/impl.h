@@ -43,8 +43,8 @@ void ShortConvLanes(const ShortConvArgs& args, std::size_t rows, std::size_t cha
   }
 }
 
-// One row over the state, in two walks over it. Lanes are values: kVectors of them at a time stay in
-// registers while the walk goes over the keys.
+// One row over the state, in two walks over it. Lanes are values: kVectors of them at a time stay
+// in registers while the walk goes over the keys.
 template <class V, std::size_t kVectors>
 void DeltaColumns(float* s, std::size_t n_k, std::size_t n_v, const float* q, const float* k,
                   const float* v, float decay, float strength, float* out) {

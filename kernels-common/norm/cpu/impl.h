@@ -33,8 +33,7 @@ void L2NormRows(const L2NormArgs& args, std::size_t row_begin, std::size_t row_e
     for (std::size_t group = 0; group < args.groups; ++group) {
       const float* x = args.x + row * args.x_stride + group * args.dim;
       float* y = args.y + row * args.y_stride + group * args.dim;
-      const auto r =
-          V::Set1(args.scale * ExactInverseSqrt(Dot32<V>(x, x, args.dim) + args.eps));
+      const auto r = V::Set1(args.scale * ExactInverseSqrt(Dot32<V>(x, x, args.dim) + args.eps));
       for (std::size_t i = 0; i < args.dim; i += V::kLanes) {
         const std::size_t n = std::min(V::kLanes, args.dim - i);
         V::StoreFirst(y + i, V::Mul(V::LoadFirst(x + i, n), r), n);

@@ -1,4 +1,5 @@
-// CPU kernels of RMS norm and L2 norm. Bits equal the references on every Isa; rows are independent.
+// CPU kernels of RMS norm and L2 norm. Bits equal the references on every Isa; rows are
+// independent.
 #pragma once
 
 #include <cstddef>

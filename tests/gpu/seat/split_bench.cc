@@ -1,6 +1,7 @@
 // gpu_bench_split MODEL [frames …]: decode of one row and of eight slots, and a prompt, over banks
 // split between card and host with so many frames each (-1: the whole card; -2: the same by six
-// launches a layer, which split banks take, too), with what the host did of it. Tokens are random: routing without locality.
+// launches a layer, which split banks take, too), with what the host did of it. Tokens are random:
+// routing without locality.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

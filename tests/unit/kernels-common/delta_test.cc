@@ -212,10 +212,10 @@ TEST(L2Norm, EqualsTheReferenceAndMapsZeroToZero) {
     for (std::size_t i = 0; i < args.dim; ++i) {
       squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
     }
-    EXPECT_NEAR(static_cast<double>(expected[0]),
-                static_cast<double>(x[0]) * static_cast<double>(args.scale) /
-                    std::sqrt(squares + 1e-6),
-                3e-7);
+    EXPECT_NEAR(
+        static_cast<double>(expected[0]),
+        static_cast<double>(x[0]) * static_cast<double>(args.scale) / std::sqrt(squares + 1e-6),
+        3e-7);
     for (const Isa isa : AvailableIsas()) {
       std::vector<float> y(x.size(), 7.0F);
       args.y = y.data();
