@@ -18,7 +18,8 @@ struct Subject {
   std::string golden_folder;
   ExactTolerance exact = {};
   BandTolerance band = {};
-  size_t loose_picks = 0;  // weights past kRouterWeightBound
+  size_t loose_picks = 0;       // weights past kRouterWeightBound
+  double router_logits = 1e-5;  // of the prompt `long`
   double eval_row_exact = 2e-6;
   double eval_mean_band = 2e-4;
   double eval_row_band = 1e-3;

