@@ -35,12 +35,12 @@ class Lanes {
   int32_t Keepable(int32_t slot, int32_t length) const;
 
  private:
-  int32_t& At(int32_t slot, int32_t lane) {
-    return lengths_[static_cast<size_t>(slot * lanes_of_slot_ + lane)];
+  size_t Index(int32_t slot, int32_t lane) const {
+    return static_cast<size_t>(slot) * static_cast<size_t>(lanes_of_slot_) +
+           static_cast<size_t>(lane);
   }
-  int32_t At(int32_t slot, int32_t lane) const {
-    return lengths_[static_cast<size_t>(slot * lanes_of_slot_ + lane)];
-  }
+  int32_t& At(int32_t slot, int32_t lane) { return lengths_[Index(slot, lane)]; }
+  int32_t At(int32_t slot, int32_t lane) const { return lengths_[Index(slot, lane)]; }
 
   int32_t lanes_of_slot_;
   std::vector<int32_t> lengths_;  // [slots][lanes]; 0: holds nothing

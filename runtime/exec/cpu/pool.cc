@@ -176,8 +176,8 @@ bool Pool::WaitForOthers(int32_t tasks, Clock::time_point deadline) {
     if (spins < kSpinsBeforeYield) {
       Relax();
     } else {
-      sched_yield();
-      if (spins % kSpinsBeforeYield == 0 && Clock::now() >= deadline) return false;
+      sched_yield();  // takes a time slice where others want the core
+      if (Clock::now() >= deadline) return false;
     }
   }
   waited_ += Clock::now() - start;
