@@ -150,11 +150,13 @@ FirstPlan PlanOf(const serve::ServeSettings& settings) {
             planned.work.context_row_bytes};
     if (planned.placement.Fits()) throw Stop();
   };
+  bool planned_only = false;
   try {
     const ServedModel model(settings, kMini, "", "", watch);
   } catch (const Stop&) {
-    // Planned, not loaded.
+    planned_only = true;
   }
+  EXPECT_TRUE(planned_only);
   return plan;
 }
 
