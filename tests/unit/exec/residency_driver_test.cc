@@ -205,7 +205,7 @@ class RoutedToy {
     bank_ = toy_.AddBank(4, 2, 256, model::TensorType::kF32, model::TensorType::kF32,
                          model::TensorType::kF32);
   }
-  std::unique_ptr<Seat> Load(ResidencyRequest request) {
+  std::unique_ptr<Seat> Load(const ResidencyRequest& request) {
     return toy_.Load(
         [this](sdk::Graph& g) {
           const sdk::Value x = g.Embed(g.Tokens(), table_);
@@ -217,7 +217,7 @@ class RoutedToy {
         {.slots = 2,
          .slot_context = 40,
          .rows_max = 20,
-         .residency = std::move(request),
+         .residency = request,
          .observe = {"ids"}});
   }
 

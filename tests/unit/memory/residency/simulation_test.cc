@@ -28,12 +28,13 @@ RoutingTrace Sequence(uint32_t experts, const std::vector<uint16_t>& picks) {
 }
 
 // The best over all ways of choosing after each pass, for small cases.
-uint64_t BestByTrying(const std::vector<uint16_t>& picks, size_t at, std::set<uint16_t> seated) {
+uint64_t BestByTrying(const std::vector<uint16_t>& picks, size_t at,
+                      const std::set<uint16_t>& seated) {
   if (at == picks.size()) return 0;
   const uint64_t hit = seated.count(picks[at]);
   uint64_t best = BestByTrying(picks, at + 1, seated);
   if (hit == 0) {
-    for (const uint16_t out : std::set<uint16_t>(seated)) {
+    for (const uint16_t out : seated) {
       std::set<uint16_t> other = seated;
       other.erase(out);
       other.insert(picks[at]);
