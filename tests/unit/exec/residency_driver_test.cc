@@ -214,11 +214,7 @@ class RoutedToy {
           g.Export("logits",
                    g.Head(g.SelectRows(g.RoutedExperts(x, routed, x, bank_)), toy_.table));
         },
-        {.slots = 2,
-         .slot_context = 40,
-         .rows_max = 20,
-         .residency = request,
-         .observe = {"ids"}});
+        {.slots = 2, .slot_context = 40, .rows_max = 20, .residency = request, .observe = {"ids"}});
   }
 
  private:
