@@ -17,6 +17,7 @@
 #include "runtime/memory/host_memory.h"
 #include "runtime/serve/grammar_fields.h"
 #include "runtime/serve/server.h"
+#include "runtime/serve/template_facts.h"
 #include "runtime/text/grammar/grammar.h"
 
 namespace bloomery::apps {
@@ -44,15 +45,6 @@ Json FilesJson(const hub::Model& model) {
                                {"state", file.state}}));
   }
   return files;
-}
-
-Json CapsJson(const chat::TemplateCaps& caps) {
-  return Json::Object({{"supports_system_role", caps.supports_system_role},
-                       {"supports_tools", caps.supports_tools},
-                       {"supports_tool_calls", caps.supports_tool_calls},
-                       {"supports_parallel_tool_calls", caps.supports_parallel_tool_calls},
-                       {"supports_reasoning_effort", caps.supports_reasoning_effort},
-                       {"supports_enable_thinking", caps.supports_enable_thinking}});
 }
 
 Json SlotsJson(const exec::SeatOptions& options) {
@@ -109,12 +101,11 @@ class Report {
     Predict(planned);
     slots_ = SlotsJson(planned.options);
     const chat::ChatTemplate& chat = *planned.text().chat_template;
-    chat_ = Json::Object({{"template", chat.is_fallback()                       ? "fallback chatml"
-                                       : parsed_.settings.chat_template.empty() ? "file"
-                                                                                : "override"},
-                          {"caps", CapsJson(chat.caps())},
-                          {"tool_format", planned.chat.tool_syntax},
-                          {"thinking", !chat.marks().open.empty()}});
+    chat_ = Json::Object(
+        {{"template", serve::TemplateOrigin(chat, !parsed_.settings.chat_template.empty())},
+         {"caps", serve::CapsJson(chat.caps())},
+         {"tool_format", planned.chat.tool_syntax},
+         {"thinking", !chat.marks().open.empty()}});
   }
 
   // "predicted: …", or why nothing is.

@@ -5,6 +5,7 @@
 #include "runtime/serve/errors.h"
 #include "runtime/serve/generation_fields.h"
 #include "runtime/serve/routes.h"
+#include "runtime/serve/template_facts.h"
 
 namespace bloomery::serve {
 namespace {
@@ -32,25 +33,6 @@ engine::GenerateRequest DefaultRequest(const ServeSettings& settings) {
   return request;
 }
 
-Json CapsJson(const chat::TemplateCaps& caps) {
-  return Json::Object({{"supports_system_role", caps.supports_system_role},
-                       {"supports_tools", caps.supports_tools},
-                       {"supports_tool_calls", caps.supports_tool_calls},
-                       {"supports_parallel_tool_calls", caps.supports_parallel_tool_calls},
-                       {"supports_string_content", caps.supports_string_content},
-                       {"supports_typed_content", caps.supports_typed_content},
-                       {"supports_object_arguments", caps.supports_object_arguments},
-                       {"supports_preserve_reasoning", caps.supports_preserve_reasoning},
-                       {"supports_reasoning_effort", caps.supports_reasoning_effort},
-                       {"supports_enable_thinking", caps.supports_enable_thinking}});
-}
-
-// Whose template is in force: the user's, the file's, or ours because the file has none.
-const char* TemplateOrigin(const Seat& seat, const ServeSettings& settings) {
-  if (seat.chat_template->is_fallback()) return "fallback chatml";
-  return settings.chat_template.empty() ? "file" : "override";
-}
-
 // What was asked of residency and what it has done; `policy` null where nothing can move.
 Json ResidencyJson(const Seat& seat, const ServeSettings& settings) {
   exec::ResidencyStatus status;
@@ -72,11 +54,12 @@ Json EngineJson(const Seat& seat, const ServeSettings& settings) {
   const chat::ReasoningMarks& marks = seat.chat_template->marks();
   Json reasoning =
       marks.open.empty() ? Json() : Json::Object({{"open", marks.open}, {"close", marks.close}});
-  Json chat = Json::Object({{"template", TemplateOrigin(seat, settings)},
-                            {"reasoning_marks", std::move(reasoning)},
-                            {"tool_syntax", seat.chat.tool_syntax},
-                            {"stop_texts", StringsJson(seat.chat.stop_texts)},
-                            {"recommended_sampling", seat.chat.recommended_sampling}});
+  Json chat = Json::Object(
+      {{"template", TemplateOrigin(*seat.chat_template, !settings.chat_template.empty())},
+       {"reasoning_marks", std::move(reasoning)},
+       {"tool_syntax", seat.chat.tool_syntax},
+       {"stop_texts", StringsJson(seat.chat.stop_texts)},
+       {"recommended_sampling", seat.chat.recommended_sampling}});
   return Json::Object({{"name", "bloomery"},
                        {"version", BLOOMERY_VERSION},
                        {"plugin", model.plugin},

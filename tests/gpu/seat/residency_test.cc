@@ -6,37 +6,19 @@
 
 #include "runtime/exec/seat.h"
 #include "runtime/memory/residency/trace.h"
+#include "tests/gpu/seat/split_options.h"
 #include "tests/oracle/seat_fixture.h"
-#include "tests/support/safetensors.h"
 #include "tests/support/temp_dir.h"
 
 namespace bloomery::test {
 namespace {
 
-exec::SeatOptions Options(const char* device, int32_t frames) {
-  exec::SeatOptions options;
-  options.slot_context = 1024;
-  options.rows_max = 512;
-  options.threads = 8;
-  options.pin = false;
-  options.device = device;
-  options.card_frames = frames;
-  return options;
-}
-
-std::vector<int32_t> Ids(size_t count) {
-  const Safetensors golden(SourceDir() + "/tests/data/mini/qwen3moe/golden.safetensors");
-  std::vector<int32_t> ids = golden.Get("long.ids").ints;
-  ids.resize(count);
-  return ids;
-}
-
 TEST(CardResidency, BitsStayWhileExpertsMoveAndAfterAReset) {
-  const std::vector<int32_t> ids = Ids(200);
-  const LoadedSeat cpu = LoadThroughPlugin(SeedlingPath(), Options("cpu", -1));
+  const std::vector<int32_t> ids = LongIds(200);
+  const LoadedSeat cpu = LoadThroughPlugin(SeedlingPath(), SplitOptions("cpu", -1));
   const auto expected = RunAll(*cpu.seat, ids, 1);
   for (const auto kind : {memory::ResidencyKind::kLru, memory::ResidencyKind::kPayback}) {
-    exec::SeatOptions options = Options("CUDA0", 2);
+    exec::SeatOptions options = SplitOptions("CUDA0", 2);
     options.residency.kind = kind;
     options.residency.rates = memory::ResidencyRates{.host_us = 50, .card_us = 1, .copy_us = 1};
     const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
@@ -63,7 +45,7 @@ TEST(CardResidency, BitsStayWhileExpertsMoveAndAfterAReset) {
 }
 
 TEST(CardResidency, TracesOfTheCardHaveThePicksOfTheCpu) {
-  const std::vector<int32_t> ids = Ids(120);
+  const std::vector<int32_t> ids = LongIds(120);
   const TempDir folder;
   const auto trace = [&](const char* name, exec::SeatOptions options) {
     options.residency.trace = folder.File(name);
@@ -74,9 +56,9 @@ TEST(CardResidency, TracesOfTheCardHaveThePicksOfTheCpu) {
     }
     return folder.File(name);
   };
-  const std::string cpu = trace("cpu", Options("cpu", -1));
-  const std::string whole = trace("whole", Options("CUDA0", -1));
-  const std::string split = trace("split", Options("CUDA0", 3));
+  const std::string cpu = trace("cpu", SplitOptions("cpu", -1));
+  const std::string whole = trace("whole", SplitOptions("CUDA0", -1));
+  const std::string split = trace("split", SplitOptions("CUDA0", 3));
   memory::TraceReader expected(RealFileSystem().Open(cpu));
   memory::TraceReader of_whole(RealFileSystem().Open(whole));
   memory::TraceReader of_split(RealFileSystem().Open(split));

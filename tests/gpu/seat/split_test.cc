@@ -11,34 +11,15 @@
 
 #include "runtime/base/error.h"
 #include "runtime/exec/seat.h"
+#include "tests/gpu/seat/split_options.h"
 #include "tests/oracle/seat_fixture.h"
 #include "tests/support/refusal.h"
-#include "tests/support/safetensors.h"
 
 namespace bloomery::test {
 namespace {
 
 using Rows = std::vector<std::vector<float>>;
 using namespace std::chrono_literals;
-
-exec::SeatOptions Options(const char* device, int32_t frames, int32_t slots = 1) {
-  exec::SeatOptions options;
-  options.slots = slots;
-  options.slot_context = 1024;
-  options.rows_max = 512;
-  options.threads = 8;
-  options.pin = false;
-  options.device = device;
-  options.card_frames = frames;
-  return options;
-}
-
-std::vector<int32_t> Ids(size_t count) {
-  const Safetensors golden(SourceDir() + "/tests/data/mini/qwen3moe/golden.safetensors");
-  std::vector<int32_t> ids = golden.Get("long.ids").ints;
-  ids.resize(count);
-  return ids;
-}
 
 // The first value that differs, as text; empty where all are the same bits.
 std::string FirstDifference(const Rows& got, const Rows& expected) {
@@ -66,13 +47,13 @@ std::vector<int32_t> FrameCounts(const exec::Seat& seat) {
 const std::string kFiles[] = {MiniPath(), SeedlingPath()};
 
 TEST(CardSplit, DecodeHasTheBitsOfTheCpuForEveryNumberOfFrames) {
-  const std::vector<int32_t> ids = Ids(150);
+  const std::vector<int32_t> ids = LongIds(150);
   for (const std::string& file : kFiles) {
-    const LoadedSeat cpu = LoadThroughPlugin(file, Options("cpu", -1));
+    const LoadedSeat cpu = LoadThroughPlugin(file, SplitOptions("cpu", -1));
     const Rows expected = RunAll(*cpu.seat, ids, 1);
     for (const int32_t frames : FrameCounts(*cpu.seat)) {
       SCOPED_TRACE(file + ", frames " + std::to_string(frames));
-      const LoadedSeat card = LoadThroughPlugin(file, Options("CUDA0", frames));
+      const LoadedSeat card = LoadThroughPlugin(file, SplitOptions("CUDA0", frames));
       for (const int32_t batch : {1, 3, 8}) {
         EXPECT_EQ(FirstDifference(Again(*card.seat, ids, batch), expected), "") << batch;
       }
@@ -89,11 +70,11 @@ TEST(CardSplit, DecodeHasTheBitsOfTheCpuForEveryNumberOfFrames) {
 // Of integer experts: float ones of a prompt meet tensor cores on the card (a band), and on the
 // host they do not.
 TEST(CardSplit, PromptsHaveTheBitsOfTheWholeCard) {
-  const std::vector<int32_t> ids = Ids(300);
-  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", -1));
+  const std::vector<int32_t> ids = LongIds(300);
+  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
   for (const int32_t frames : FrameCounts(*whole.seat)) {
     SCOPED_TRACE("frames " + std::to_string(frames));
-    const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", frames));
+    const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", frames));
     for (const int32_t batch : {16, 100, 300}) {
       const Rows expected = Again(*whole.seat, ids, batch);
       EXPECT_EQ(FirstDifference(Again(*card.seat, ids, batch), expected), "") << batch;
@@ -102,9 +83,9 @@ TEST(CardSplit, PromptsHaveTheBitsOfTheWholeCard) {
 }
 
 TEST(CardSplit, PromptsOfFloatExpertsStayWithinTheBand) {
-  const std::vector<int32_t> ids = Ids(300);
-  const LoadedSeat whole = LoadThroughPlugin(MiniPath(), Options("CUDA0", -1));
-  const LoadedSeat card = LoadThroughPlugin(MiniPath(), Options("CUDA0", 3));
+  const std::vector<int32_t> ids = LongIds(300);
+  const LoadedSeat whole = LoadThroughPlugin(MiniPath(), SplitOptions("CUDA0", -1));
+  const LoadedSeat card = LoadThroughPlugin(MiniPath(), SplitOptions("CUDA0", 3));
   EXPECT_TRUE(
       card.seat->inexact_operators().contains("routed_experts/1 on the card, prompts (band)"));
   const Rows expected = Again(*whole.seat, ids, 300);
@@ -117,9 +98,9 @@ TEST(CardSplit, PromptsOfFloatExpertsStayWithinTheBand) {
 }
 
 TEST(CardSplit, PicksAreCountedWhereverTheyAreComputed) {
-  const std::vector<int32_t> ids = Ids(200);
-  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", -1));
-  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", 3));
+  const std::vector<int32_t> ids = LongIds(200);
+  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", 3));
   for (const int32_t batch : {1, 3, 8, 200}) {
     Again(*whole.seat, ids, batch);
     Again(*card.seat, ids, batch);
@@ -134,10 +115,10 @@ TEST(CardSplit, PicksAreCountedWhereverTheyAreComputed) {
 }
 
 TEST(CardSplit, ASlotBesideThreeOthersHasTheBitsOfItselfAlone) {
-  const std::vector<int32_t> ids = Ids(300);
+  const std::vector<int32_t> ids = LongIds(300);
   constexpr int32_t kSlots = 4;
-  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", -1));
-  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", 3, kSlots));
+  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", 3, kSlots));
   const auto token = [&](int32_t slot, int32_t index) {
     return ids[static_cast<size_t>((index * 5 + slot * 11) % 300)];
   };
@@ -162,11 +143,11 @@ TEST(CardSplit, ASlotBesideThreeOthersHasTheBitsOfItselfAlone) {
 }
 
 TEST(CardSplit, ExpertsMoveBetweenPassesAndTheBitsStay) {
-  const std::vector<int32_t> ids = Ids(150);
+  const std::vector<int32_t> ids = LongIds(150);
   for (const std::string& file : kFiles) {
-    const LoadedSeat whole = LoadThroughPlugin(file, Options("CUDA0", -1));
+    const LoadedSeat whole = LoadThroughPlugin(file, SplitOptions("CUDA0", -1));
     const Rows expected = RunAll(*whole.seat, ids, 1);
-    const LoadedSeat card = LoadThroughPlugin(file, Options("CUDA0", 3));
+    const LoadedSeat card = LoadThroughPlugin(file, SplitOptions("CUDA0", 3));
     exec::Seat& seat = *card.seat;
     const std::vector<exec::BankPicks> banks = seat.ReadResidency().banks;
     std::mt19937 random(7);
@@ -210,10 +191,10 @@ TEST(CardSplit, ExpertsMoveBetweenPassesAndTheBitsStay) {
 }
 
 TEST(CardSplit, PromptsWhoseExpertsComeToTheCardRunBesideMovesAndFreeFrames) {
-  const std::vector<int32_t> ids = Ids(300);
-  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", -1));
+  const std::vector<int32_t> ids = LongIds(300);
+  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
   const Rows expected = RunAll(*whole.seat, ids, 300);
-  exec::SeatOptions options = Options("CUDA0", 3);
+  exec::SeatOptions options = SplitOptions("CUDA0", 3);
   bool fails = false;
   options.split_hooks.copy_fails = [&] { return fails; };
   const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
@@ -232,10 +213,10 @@ TEST(CardSplit, PromptsWhoseExpertsComeToTheCardRunBesideMovesAndFreeFrames) {
 }
 
 TEST(CardSplit, AMoveWhoseCopyFailsIsNamedAndPassesGoOn) {
-  const std::vector<int32_t> ids = Ids(60);
-  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", -1));
+  const std::vector<int32_t> ids = LongIds(60);
+  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
   const Rows expected = RunAll(*whole.seat, ids, 1);
-  exec::SeatOptions options = Options("CUDA0", 2);
+  exec::SeatOptions options = SplitOptions("CUDA0", 2);
   bool fails = true;
   options.split_hooks.copy_fails = [&] { return fails; };
   const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
@@ -255,13 +236,13 @@ TEST(CardSplit, AMoveWhoseCopyFailsIsNamedAndPassesGoOn) {
 }
 
 TEST(CardSplit, AWorkerThatStallsEndsThePassByNameAndTheNextOneRuns) {
-  const std::vector<int32_t> ids = Ids(40);
-  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", -1));
+  const std::vector<int32_t> ids = LongIds(40);
+  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
   const Rows expected = RunAll(*whole.seat, ids, 1);
   for (const bool caller : {false, true}) {
     for (const int32_t batch : {1, 16}) {
       SCOPED_TRACE(std::to_string(batch) + (caller ? " caller" : " worker"));
-      exec::SeatOptions options = Options("CUDA0", 2);
+      exec::SeatOptions options = SplitOptions("CUDA0", 2);
       options.hand_off_deadline = 200ms;
       std::atomic<bool> stalls{false};
       const std::thread::id own = std::this_thread::get_id();
@@ -304,8 +285,8 @@ TEST(CardSplit, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
     void StepDone(const exec::StepTime& /*step*/) override { ++steps; }
     int steps = 0;
   };
-  const std::vector<int32_t> ids = Ids(64);
-  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", 3));
+  const std::vector<int32_t> ids = LongIds(64);
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", 3));
   for (const int32_t batch : {1, 8, 64}) {
     card.seat->SetObserver(nullptr);
     const Rows replayed = Again(*card.seat, ids, batch);
@@ -319,7 +300,7 @@ TEST(CardSplit, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
 
 TEST(CardSplit, MoreFramesThanExpertsAreRefused) {
   const Refusal refusal =
-      RefusalOf([&] { LoadThroughPlugin(SeedlingPath(), Options("CUDA0", 1 << 20)); });
+      RefusalOf([&] { LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", 1 << 20)); });
   EXPECT_EQ(refusal.kind, ErrorKind::kUsage);
 }
 

@@ -13,26 +13,16 @@
 #include "runtime/base/limits.h"
 #include "runtime/memory/host_buffer.h"
 #include "tests/support/faulty_file.h"
+#include "tests/support/pattern_bytes.h"
 #include "tests/support/refusal.h"
 
 namespace bloomery::memory {
 namespace {
 
+using test::HoldsPattern;
+using test::PatternBytes;
+
 constexpr uint64_t kRead = limits::kLoadReadBytes;
-
-// Byte i is i mod 251: no two places within a read look alike, and reads differ.
-std::vector<std::byte> Content(uint64_t bytes) {
-  std::vector<std::byte> content(bytes);
-  for (uint64_t i = 0; i < bytes; ++i) content[i] = static_cast<std::byte>(i % 251);
-  return content;
-}
-
-bool Holds(std::span<const std::byte> data, uint64_t offset) {
-  for (uint64_t i = 0; i < data.size(); ++i) {
-    if (data[i] != static_cast<std::byte>((offset + i) % 251)) return false;
-  }
-  return true;
-}
 
 // A drive without bytes: counts its reads, and what others than the first thread ask for comes
 // slowly once the drive is as deep in reads as it gets.
@@ -64,7 +54,7 @@ class SlowFile final : public File {
 };
 
 TEST(ReadAll, EveryStretchIsReadOnceIntoItsPlaceAndNothingBeside) {
-  const std::vector<std::byte> content = Content(5 * kRead + 77);
+  const std::vector<std::byte> content = PatternBytes(5 * kRead + 77);
   const auto file = MakeMemoryFile("content.bin", content);
   // Starts and ends off every boundary, a stretch shorter than a read, an empty one.
   const std::array<std::array<uint64_t, 3>, 4> places = {
@@ -82,7 +72,8 @@ TEST(ReadAll, EveryStretchIsReadOnceIntoItsPlaceAndNothingBeside) {
     EXPECT_EQ(in_all, total);
     done.push_back(d);
   });
-  for (const ReadStretch& stretch : stretches) EXPECT_TRUE(Holds(stretch.to, stretch.offset));
+  for (const ReadStretch& stretch : stretches)
+    EXPECT_TRUE(HoldsPattern(stretch.to, stretch.offset));
   uint64_t written = 0;
   for (const std::byte byte : room.bytes()) written += byte != std::byte{0xff} ? 1 : 0;
   EXPECT_EQ(written, total);
@@ -95,7 +86,7 @@ TEST(ReadAll, EveryStretchIsReadOnceIntoItsPlaceAndNothingBeside) {
 }
 
 TEST(ReadAll, TheFailureNamesTheReadThatFailed) {
-  const std::vector<std::byte> content = Content(3 * kRead);
+  const std::vector<std::byte> content = PatternBytes(3 * kRead);
   const auto file = MakeMemoryFile("cut.bin", content);
   HostBuffer room(4 * kRead, "room");
   // The file ends in the middle of the last read.
@@ -111,7 +102,7 @@ TEST(ReadAll, TheFailureNamesTheReadThatFailed) {
 }
 
 TEST(ReadAll, ShortReadsOfEveryThreadAreCompleted) {
-  const std::vector<std::byte> content = Content(3 * kRead);
+  const std::vector<std::byte> content = PatternBytes(3 * kRead);
   // Each thread's first read gives one byte, the rest of it comes after.
   for (int nth = 0; nth < 3; ++nth) {
     struct Files final : FileSystem {
@@ -125,13 +116,13 @@ TEST(ReadAll, ShortReadsOfEveryThreadAreCompleted) {
     HostBuffer room(3 * kRead, "room");
     const std::vector<ReadStretch> stretches = {{file.get(), 0, room.bytes()}};
     ReadAll(stretches);
-    EXPECT_TRUE(Holds(room.bytes(), 0));
+    EXPECT_TRUE(HoldsPattern(room.bytes(), 0));
     EXPECT_EQ(faulty.plan().reads, 4);
   }
 }
 
 TEST(ReadAll, ProgressAndReportCountTheBytesThatWereRead) {
-  const std::vector<std::byte> content = Content(9 * kRead);
+  const std::vector<std::byte> content = PatternBytes(9 * kRead);
   const auto file = MakeMemoryFile("content.bin", content);
   HostBuffer room(9 * kRead, "room");
   ASSERT_EQ(reinterpret_cast<uintptr_t>(room.data()) % kRead, 0U);

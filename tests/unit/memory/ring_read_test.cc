@@ -10,28 +10,18 @@
 #include "runtime/base/limits.h"
 #include "runtime/memory/host_buffer.h"
 #include "tests/support/faulty_file.h"
+#include "tests/support/pattern_bytes.h"
 #include "tests/support/refusal.h"
 
 namespace bloomery::memory {
 namespace {
 
+using test::HoldsPattern;
+using test::PatternBytes;
+
 using std::chrono::microseconds;
 
 constexpr uint64_t kPage = File::kDirectAlignment;
-
-// Byte i is i mod 251: places that differ by a multiple of a page look different.
-std::vector<std::byte> Content(uint64_t bytes) {
-  std::vector<std::byte> content(bytes);
-  for (uint64_t i = 0; i < bytes; ++i) content[i] = static_cast<std::byte>(i % 251);
-  return content;
-}
-
-bool Holds(std::span<const std::byte> data, uint64_t offset) {
-  for (uint64_t i = 0; i < data.size(); ++i) {
-    if (data[i] != static_cast<std::byte>((offset + i) % 251)) return false;
-  }
-  return true;
-}
 
 // Stretches of 1 to `pages` pages of a file, one after the other, as many as it has.
 std::vector<RingStretch> Cut(const File& file, uint64_t pages, uint32_t seed) {
@@ -74,7 +64,7 @@ TEST(PlaceInRing, WhatIsThereTogetherNeverOverlapsAndIsNeverMoreThanAsked) {
 }
 
 TEST(RingReader, GivesEveryStretchInOrderThroughASmallRing) {
-  const std::vector<std::byte> content = Content(limits::kLoadReadBytes * 9 + 17);
+  const std::vector<std::byte> content = PatternBytes(limits::kLoadReadBytes * 9 + 17);
   const auto file = MakeMemoryFile("content.bin", content);
   // Stretches of up to 3 MiB: some are read in two parts.
   std::vector<RingStretch> stretches = Cut(*file, 768, 2);
@@ -83,15 +73,15 @@ TEST(RingReader, GivesEveryStretchInOrderThroughASmallRing) {
   RingReader reader(stretches, ring.bytes());
   for (size_t i = 0; i < stretches.size(); ++i) {
     AwaitAll(reader, i);
-    ASSERT_TRUE(
-        Holds(ring.bytes().subspan(stretches[i].at, stretches[i].bytes), stretches[i].offset))
+    ASSERT_TRUE(HoldsPattern(ring.bytes().subspan(stretches[i].at, stretches[i].bytes),
+                             stretches[i].offset))
         << i;
     reader.Free(i + 1);
   }
 }
 
 TEST(RingReader, ReadsNothingIntoAPlaceThatIsNotFree) {
-  const std::vector<std::byte> content = Content(40 * kPage);
+  const std::vector<std::byte> content = PatternBytes(40 * kPage);
   const auto plan = std::make_shared<test::FaultPlan>();
   const test::FaultyFile file(MakeMemoryFile("content.bin", content), plan);
   std::vector<RingStretch> stretches;
@@ -105,15 +95,15 @@ TEST(RingReader, ReadsNothingIntoAPlaceThatIsNotFree) {
   reader.Await(4, microseconds(2000));  // longer than readers poll
   EXPECT_FALSE(reader.Ready(4));
   EXPECT_EQ(std::atomic_ref(plan->reads).load(), 4);
-  EXPECT_TRUE(Holds(ring.bytes(), 0));
+  EXPECT_TRUE(HoldsPattern(ring.bytes(), 0));
   reader.Free(1);
   AwaitAll(reader, 4);
   EXPECT_FALSE(reader.Ready(5));
-  EXPECT_TRUE(Holds(ring.bytes().first(kPage), 4 * kPage));
+  EXPECT_TRUE(HoldsPattern(ring.bytes().first(kPage), 4 * kPage));
 }  // and the readers that wait for room end
 
 TEST(RingReader, AFailedReadIsThrownToWhoWaits) {
-  const std::vector<std::byte> content = Content(64 * kPage);
+  const std::vector<std::byte> content = PatternBytes(64 * kPage);
   const auto plan =
       std::make_shared<test::FaultPlan>(test::FaultPlan{.fault = test::Fault::kFail, .nth = 9});
   const test::FaultyFile file(MakeMemoryFile("content.bin", content), plan);

@@ -1,0 +1,34 @@
+// What the tests of banks split between card and host share.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/exec/seat.h"
+#include "tests/oracle/seat_fixture.h"
+#include "tests/support/safetensors.h"
+
+namespace bloomery::test {
+
+// `frames` experts a bank on the card; -1: all.
+inline exec::SeatOptions SplitOptions(const char* device, int32_t frames, int32_t slots = 1) {
+  exec::SeatOptions options;
+  options.slots = slots;
+  options.slot_context = 1024;
+  options.rows_max = 512;
+  options.threads = 8;
+  options.pin = false;
+  options.device = device;
+  options.card_frames = frames;
+  return options;
+}
+
+// The first `count` ids of the golden prompt `long`.
+inline std::vector<int32_t> LongIds(size_t count) {
+  const Safetensors golden(SourceDir() + "/tests/data/mini/qwen3moe/golden.safetensors");
+  std::vector<int32_t> ids = golden.Get("long.ids").ints;
+  ids.resize(count);
+  return ids;
+}
+
+}  // namespace bloomery::test
