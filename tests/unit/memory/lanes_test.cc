@@ -23,6 +23,16 @@ TEST(Lanes, APassLeavesTheStateItReadUntilTheNextOne) {
   EXPECT_EQ(lanes.Keepable(0, 14), 0);  // the other slot's
 }
 
+TEST(Lanes, TheLaneThatIsReadIsNotWrittenThoughItIsTheOldest) {
+  Lanes lanes(1, 2);
+  const int32_t first = lanes.Claim(0, 0);
+  lanes.Set(0, first, 5);
+  const int32_t second = lanes.Claim(0, 5);
+  lanes.Set(0, second, 8);
+  EXPECT_EQ(lanes.Claim(0, 5), second);
+  EXPECT_EQ(lanes.Holding(0, 5), first);
+}
+
 TEST(Lanes, CuttingForgetsWhatLiesBehind) {
   Lanes lanes(1, 2);
   lanes.Set(0, lanes.Claim(0, 0), 5);
