@@ -20,12 +20,15 @@ class Feeder {
  public:
   Feeder(exec::PassRunner& runner, int64_t rows, int64_t slots)
       : runner_(runner), rows_(static_cast<size_t>(rows)), slots_(slots) {
-    constexpr uint32_t kSeed = 1;
-    std::minstd_rand random(kSeed);
-    const auto vocabulary = static_cast<uint32_t>(runner.limits().vocabulary);
     ids_.resize(rows_ * static_cast<size_t>(slots));
-    for (int32_t& id : ids_) id = static_cast<int32_t>(random() % vocabulary);
+    Draw();
     pass_.reserve(static_cast<size_t>(runner.limits().rows_max));
+  }
+
+  // Other ids than before.
+  void Draw() {
+    const auto vocabulary = static_cast<uint32_t>(runner_.limits().vocabulary);
+    for (int32_t& id : ids_) id = static_cast<int32_t>(random_() % vocabulary);
   }
 
   // Rows [begin, end) of one slot in passes of at most the ubatch; logits of row `end` - 1 where
@@ -40,12 +43,18 @@ class Feeder {
     }
   }
 
-  // Rows [begin, end) of all slots, one of each a pass, with logits.
-  void Step(int64_t begin, int64_t end) {
+  // Rows [begin, end) of all slots, one of each a pass, with logits. `greedy`: what they choose are
+  // the ids of the rows after them.
+  void Step(int64_t begin, int64_t end, bool greedy) {
     for (int64_t i = begin; i < end; ++i) {
       pass_.clear();
       for (int64_t slot = 0; slot < slots_; ++slot) Add(slot, i, true);
       runner_.Run(pass_);
+      if (!greedy || i + 1 == static_cast<int64_t>(rows_)) continue;
+      for (int64_t slot = 0; slot < slots_; ++slot) {
+        ids_[static_cast<size_t>(slot) * rows_ + static_cast<size_t>(i) + 1] =
+            Best(static_cast<int32_t>(slot));
+      }
     }
   }
 
@@ -56,6 +65,14 @@ class Feeder {
   }
 
  private:
+  // The lower id on a tie.
+  int32_t Best(int32_t row) const {
+    const std::span<const exec::BestLogit> best = runner_.BestLogits(row);
+    if (!best.empty()) return best.front().token;
+    const std::span<const float> logits = runner_.Logits(row);
+    return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+  }
+
   void Add(int64_t slot, int64_t index, bool logits) {
     pass_.push_back({.slot = static_cast<int32_t>(slot),
                      .index = static_cast<int32_t>(index),
@@ -63,23 +80,53 @@ class Feeder {
                      .logits = logits});
   }
 
+  static constexpr uint32_t kSeed = 1;
+
   exec::PassRunner& runner_;
+  std::minstd_rand random_{kSeed};
   size_t rows_;
   int64_t slots_;
   std::vector<int32_t> ids_;  // [slots][rows]
   std::vector<exec::PassRow> pass_;
 };
 
-// What the passes between two counts read, in the mean.
-void DescribePasses(const BenchCount& before, const BenchCount& after, uint64_t dense_bytes,
+// What was counted between two looks.
+BenchCount Less(BenchCount after, const BenchCount& before) {
+  after.passes -= before.passes;
+  after.weight_bytes -= before.weight_bytes;
+  after.experts_picked -= before.experts_picked;
+  after.expert_bytes -= before.expert_bytes;
+  after.wait_seconds -= before.wait_seconds;
+  after.picks -= before.picks;
+  after.card_picks -= before.card_picks;
+  after.moves -= before.moves;
+  return after;
+}
+
+void Add(const BenchCount& more, BenchCount* sum) {
+  sum->passes += more.passes;
+  sum->weight_bytes += more.weight_bytes;
+  sum->experts_picked += more.experts_picked;
+  sum->expert_bytes += more.expert_bytes;
+  sum->wait_seconds += more.wait_seconds;
+  sum->picks += more.picks;
+  sum->card_picks += more.card_picks;
+  sum->moves += more.moves;
+}
+
+// What the passes of all repetitions read, in the mean.
+void DescribePasses(const BenchCount& of_runs, int32_t repetitions, uint64_t dense_bytes,
                     BenchResult& result) {
-  const auto passes = static_cast<double>(std::max<uint64_t>(1, after.passes - before.passes));
-  const auto mean = [&](uint64_t BenchCount::* field) {
-    return static_cast<double>(after.*field - before.*field) / passes;
-  };
-  result.pass_experts = mean(&BenchCount::experts_picked);
-  result.pass_weight_bytes = mean(&BenchCount::weight_bytes);
-  result.pass_least_bytes = mean(&BenchCount::expert_bytes) + static_cast<double>(dense_bytes);
+  const auto passes = static_cast<double>(std::max<uint64_t>(1, of_runs.passes));
+  const auto mean = [&](uint64_t count) { return static_cast<double>(count) / passes; };
+  result.pass_experts = mean(of_runs.experts_picked);
+  result.pass_weight_bytes = mean(of_runs.weight_bytes);
+  result.pass_least_bytes = mean(of_runs.expert_bytes) + static_cast<double>(dense_bytes);
+  if (of_runs.picks > 0) {
+    result.card_share =
+        static_cast<double>(of_runs.card_picks) / static_cast<double>(of_runs.picks);
+  }
+  result.moves = static_cast<double>(of_runs.moves) / repetitions;
 }
 
 }  // namespace
@@ -87,27 +134,51 @@ void DescribePasses(const BenchCount& before, const BenchCount& after, uint64_t 
 std::string BenchCase::Name() const {
   std::string name = prompt > 0 ? "pp" + std::to_string(prompt) : "tg" + std::to_string(tokens);
   if (slots > 1) name += " x" + std::to_string(slots);
-  return depth > 0 ? name + " @ d" + std::to_string(depth) : name;
+  if (depth > 0) name += " @ d" + std::to_string(depth);
+  return greedy ? name + ", greedy" : name;
 }
 
 BenchResult RunBench(exec::PassRunner& runner, const BenchCase& what, int32_t repetitions,
                      const BenchMeter& meter) {
   const int64_t end = what.depth + what.rows();
   Feeder feeder(runner, end, what.slots);
-  feeder.Cut(0);
-  for (int64_t slot = 0; slot < what.slots; ++slot) feeder.Fill(slot, 0, what.depth, false);
+  const auto fill = [&] {
+    for (int64_t slot = 0; slot < what.slots; ++slot) feeder.Fill(slot, 0, what.depth, false);
+  };
+  const bool greedy = what.greedy && what.tokens > 0;
+  // Slots at their depth, before each run.
+  const auto prepare = [&] {
+    if (greedy) {
+      feeder.Cut(0);
+      feeder.Draw();
+      feeder.Step(0, what.depth, true);
+      feeder.Cut(0);
+    }
+    if (meter.reset) meter.reset();
+    if (greedy) fill();
+    if (meter.reset) {
+      // A row that is taken back: the reset is over, and what the prompt picked is counted, before
+      // time is taken.
+      feeder.Cut(what.depth);
+      feeder.Fill(0, what.depth, what.depth + 1, false);
+    }
+    feeder.Cut(what.depth);
+  };
   BenchResult result{.what = what};
   const auto run = [&] {
     if (what.prompt > 0) {
       feeder.Fill(0, what.depth, end, true);
     } else {
-      feeder.Step(what.depth, end);
+      feeder.Step(what.depth, end, greedy);
     }
   };
+  feeder.Cut(0);
+  if (!greedy) fill();
+  prepare();
   run();  // to warm up
-  feeder.Cut(what.depth);
-  const BenchCount first = meter.count();
+  BenchCount sum;
   for (int32_t i = 0; i < repetitions; ++i) {
+    prepare();
     if (meter.read_rate) result.read_rates.push_back(meter.read_rate());
     const BenchCount before = meter.count();
     if (meter.timing) meter.timing(true);
@@ -115,14 +186,13 @@ BenchResult RunBench(exec::PassRunner& runner, const BenchCase& what, int32_t re
     run();
     const double seconds = meter.seconds() - start;
     if (meter.timing) meter.timing(false);
-    const BenchCount after = meter.count();
-    const auto read = static_cast<double>(after.weight_bytes - before.weight_bytes);
-    result.wait_share += (after.wait_seconds - before.wait_seconds) / seconds / repetitions;
+    const BenchCount of_run = Less(meter.count(), before);
+    result.wait_share += of_run.wait_seconds / seconds / repetitions;
     result.rates.push_back(static_cast<double>(what.rows() * what.slots) / seconds);
-    result.byte_rates.push_back(read / seconds);
-    feeder.Cut(what.depth);
+    result.byte_rates.push_back(static_cast<double>(of_run.weight_bytes) / seconds);
+    Add(of_run, &sum);
   }
-  DescribePasses(first, meter.count(), meter.dense_bytes, result);
+  DescribePasses(sum, repetitions, meter.dense_bytes, result);
   feeder.Cut(0);
   Summarise(result);
   return result;

@@ -20,9 +20,10 @@ struct BenchCase {
   int64_t tokens = 0;
   int64_t depth = 0;
   int64_t slots = 1;
+  bool greedy = false;  // of tokens
 
   int64_t rows() const { return prompt + tokens; }  // of each slot
-  std::string Name() const;                         // "pp512", "tg128 x4 @ d4096"
+  std::string Name() const;                         // "pp512", "tg128 x4 @ d4096, greedy"
 };
 
 // What the seat counted so far.
@@ -32,6 +33,9 @@ struct BenchCount {
   uint64_t experts_picked = 0;  // distinct ones, over all banks and passes
   uint64_t expert_bytes = 0;    // what reading each of those once takes
   double wait_seconds = 0;      // of one thread, for the others at the ends of steps
+  uint64_t picks = 0;           // of banks that are split between card and host,
+  uint64_t card_picks = 0;      // and of these, what was on the card
+  uint64_t moves = 0;           // experts that came to the card
 };
 
 // Rows a second (of all slots) and weight bytes a second of each repetition, the rate at which the
@@ -52,6 +56,10 @@ struct BenchResult {
   double pass_weight_bytes = 0;  // read
   double pass_least_bytes = 0;   // each distinct expert once, and all dense weights
   double wait_share = 0;         // of the time: one thread waiting for others at the ends of steps
+  double card_share = -1;        // of the picks of split banks, on the card; -1: nothing is split
+  double moves = 0;              // experts that came to the card, a repetition
+
+  double predicted = 0;  // rows a second by the planner's model (memory/predict.h); 0: none
 
   // Of single tokens: rows a second if the pool did nothing but read each pass's least bytes once,
   // and the median's share of it. 0 where the read rate was not measured.
@@ -65,12 +73,16 @@ struct BenchMeter {
   std::function<BenchCount()> count;
   std::function<double()> read_rate = {};    // bytes a second; may be empty
   std::function<void(bool on)> timing = {};  // called around what is timed; may be empty
-  uint64_t dense_bytes = 0;                  // weights read by each pass whatever its rows
+  // Called before each repetition, so that none lives on what residency learned from another; may
+  // be empty.
+  std::function<void()> reset = {};
+  uint64_t dense_bytes = 0;  // weights read by each pass whatever its rows
 };
 
 // Runs the case once to warm up, then `repetitions` times. Token ids are pseudo-random, the same in
 // every run, others in each slot. A prompt computes the logits of its last row, a token those of
-// its own.
+// its own. Greedy tokens are the model's choice, as in decoding a text; each repetition has another
+// text, which begins with a drawn id, and of which the rows of the depth are run as a prompt.
 BenchResult RunBench(exec::PassRunner& runner, const BenchCase& what, int32_t repetitions,
                      const BenchMeter& meter);
 

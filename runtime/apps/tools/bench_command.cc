@@ -5,6 +5,8 @@
 
 #include "runtime/apps/commands.h"
 #include "runtime/apps/program.h"
+#include "runtime/apps/rates.h"
+#include "runtime/apps/recommend.h"
 #include "runtime/apps/tools/arguments.h"
 #include "runtime/apps/tools/bench.h"
 #include "runtime/apps/tools/bench_report.h"
@@ -13,6 +15,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/utf8.h"
+#include "runtime/exec/placing.h"
 #include "runtime/memory/parallel_read.h"
 #include "runtime/model/gguf.h"
 
@@ -31,6 +34,7 @@ struct BenchFlags {
   int64_t repetitions = 5;
   int64_t read_once = 0;
   std::string output = "md";
+  std::string greedy;
 };
 
 std::vector<BenchCase> CasesOf(const BenchFlags& flags) {
@@ -41,7 +45,9 @@ std::vector<BenchCase> CasesOf(const BenchFlags& flags) {
     }
     for (const int64_t n : flags.tokens) {
       for (const int64_t slots : flags.slots) {
-        if (n > 0) cases.push_back({.tokens = n, .depth = depth, .slots = slots});
+        if (n == 0) continue;
+        cases.push_back(
+            {.tokens = n, .depth = depth, .slots = slots, .greedy = !flags.greedy.empty()});
       }
     }
   }
@@ -105,8 +111,22 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// The planner's model of one stream, by the rates that doctor keeps; 0 where it says nothing.
+double Predicted(const BenchCase& what, const memory::Placement& placement,
+                 const memory::SeatWork& work, const std::optional<memory::MachineRates>& rates) {
+  if (!rates || what.slots > 1 || (what.prompt > 0 && what.depth > 0)) return 0;
+  if (what.prompt == 0) {
+    // Half of the tokens are behind the middle one.
+    const auto depth = static_cast<int32_t>(what.depth + what.tokens / 2);
+    return memory::Predict(placement, work, *rates, depth).decode;
+  }
+  memory::Placement of_prompt = placement;
+  of_prompt.rows_max = static_cast<int32_t>(std::min<int64_t>(placement.rows_max, what.prompt));
+  return memory::Predict(of_prompt, work, *rates, 0).prompt;
+}
+
 void BenchThreads(const BenchFlags& flags, const std::vector<BenchCase>& cases, int32_t threads,
-                  bool first) {
+                  bool first, const std::optional<memory::MachineRates>& rates) {
   int64_t rows_most = 0;
   int64_t slots_most = 1;
   for (const BenchCase& what : cases) {
@@ -131,18 +151,28 @@ void BenchThreads(const BenchFlags& flags, const std::vector<BenchCase>& cases, 
       .count =
           [&] {
             const exec::SeatCounters counters = loaded.seat->counters();
+            const exec::ResidencyStatus residency = loaded.seat->ReadResidencyStatus();
             return BenchCount{.passes = counters.passes,
                               .weight_bytes = counters.weight_bytes_read,
                               .experts_picked = counters.experts_picked,
                               .expert_bytes = counters.expert_bytes,
-                              .wait_seconds = counters.wait_seconds};
+                              .wait_seconds = counters.wait_seconds,
+                              .picks = residency.counters.picks,
+                              .card_picks = residency.counters.hits,
+                              .moves = residency.counters.moves};
           },
       .read_rate = loaded.seat->MemoryReadMeter(),
       .timing = [&](bool on) { loaded.seat->SetObserver(on && steps ? &profile : nullptr); },
+      .reset =
+          [&] {
+            if (loaded.seat->ReadResidencyStatus().policy) loaded.seat->RequestResidencyReset();
+          },
       .dense_bytes = loaded.seat->DenseBytes()};
+  const memory::SeatWork work = exec::WorkOf(loaded.instance->description());
   for (const BenchCase& what : cases) {
-    const BenchResult result =
+    BenchResult result =
         RunBench(*loaded.seat, what, static_cast<int32_t>(flags.repetitions), meter);
+    result.predicted = Predicted(what, loaded.seat->placement(), work, rates);
     std::cout << (json ? JsonRow(setting, result) : MarkdownRow(setting, result));
     if (steps) std::cout << profile.Table();
     std::cout << std::flush;
@@ -173,7 +203,9 @@ int BenchCommand(const std::vector<std::string>& argv) {
               "measure nothing but N times reading the whole file, as loading does", 0, 10000,
               &flags.read_once)
       .Text({"-o", "--output"}, "FORM",
-            "md, json (one object a line), or steps: md, and where the time went", &flags.output);
+            "md, json (one object a line), or steps: md, and where the time went", &flags.output)
+      .Switch({"--greedy"}, "tokens are the model's choice, after a prompt of its own text", "yes",
+              &flags.greedy);
   if (!arguments.Parse(argv)) return kExitOk;
   if (flags.output != "md" && flags.output != "json" && flags.output != "steps") {
     throw Error(ErrorKind::kUsage, "-o " + Printable(flags.output) + ": must be md, json or steps");
@@ -183,8 +215,10 @@ int BenchCommand(const std::vector<std::string>& argv) {
     return kExitOk;
   }
   const std::vector<BenchCase> cases = CasesOf(flags);
+  const std::optional<memory::MachineRates> rates =
+      ReadRates(RatesPath(Environment()), RatesKey(LookAtMachine()));
   for (size_t i = 0; i < flags.threads.size(); ++i) {
-    BenchThreads(flags, cases, static_cast<int32_t>(flags.threads[i]), i == 0);
+    BenchThreads(flags, cases, static_cast<int32_t>(flags.threads[i]), i == 0, rates);
   }
   return kExitOk;
 }

@@ -22,6 +22,12 @@ std::string Fixed(double value) {
 // A dash for what was not measured.
 std::string OrDash(double value) { return value > 0 ? Fixed(value) : "–"; }
 
+// What split banks found on the card, and experts that came there.
+std::string OnCard(const BenchResult& result) {
+  if (result.card_share < 0) return "– | –";
+  return Fixed(100 * result.card_share) + " % | " + Fixed(result.moves);
+}
+
 // Shares of the tensor bytes by type, largest first, those below half a percent left out.
 std::string TypeShares(const model::ModelFile& model) {
   std::map<model::TensorType, uint64_t> bytes;
@@ -64,8 +70,8 @@ std::string MarkdownHeader(const BenchSetting& setting) {
          "\n\n" +
          "| model | parameters | kernels | threads | ubatch | kv | test | t/s (mean ± sd) | "
          "median | waiting | weights GB/s | read GB/s | experts a pass | MB a pass | bound t/s | "
-         "of it |\n"
-         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+         "of it | predicted t/s | on the card | moves |\n"
+         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
 }
 
 std::string MarkdownRow(const BenchSetting& setting, const BenchResult& result) {
@@ -76,7 +82,8 @@ std::string MarkdownRow(const BenchSetting& setting, const BenchResult& result) 
          Fixed(result.median) + " | " + Fixed(100 * result.wait_share) + " % | " +
          OrDash(result.byte_median / 1e9) + " | " + OrDash(result.read_median / 1e9) + " | " +
          OrDash(result.pass_experts) + " | " + OrDash(result.pass_weight_bytes / 1e6) + " | " +
-         OrDash(result.bound) + " | " + OrDash(result.bound_share) + " |\n";
+         OrDash(result.bound) + " | " + OrDash(result.bound_share) + " | " +
+         OrDash(result.predicted) + " | " + OnCard(result) + " |\n";
 }
 
 std::string JsonRow(const BenchSetting& setting, const BenchResult& result) {
@@ -107,6 +114,10 @@ std::string JsonRow(const BenchSetting& setting, const BenchResult& result) {
   add("wait_share", result.wait_share);
   add("bound_ts", result.bound);
   add("bound_share", result.bound_share);
+  add("predicted_ts", result.predicted);
+  if (result.card_share >= 0) add("card_share", result.card_share);
+  add("moves", result.moves);
+  add("greedy", result.what.greedy);
   const auto samples = [&](const char* name, const std::vector<double>& values) {
     rapidjson::Value array(rapidjson::kArrayType);
     for (const double value : values) array.PushBack(value, allocator);

@@ -44,12 +44,16 @@ void SetPlacing(const SeatFlags& flags, exec::SeatOptions& options) {
   give("--n-cpu-moe", flags.host_expert_layers);
   give("--card-budget", flags.card_budget);
   give("--host-budget", flags.host_budget);
+  give("--residency", flags.residency);
+  give("--routing-trace", flags.routing_trace);
   for (const std::string& rules : flags.tensor_rules) give("--override-tensor", rules);
   const serve::ServeSettings settings = serve::ParseFlags(sources).settings;
   options.placing = settings.placing;
   options.card_budget = settings.card_budget_bytes;
   options.host_budget = settings.host_budget_bytes;
   options.card_margin = settings.fit_margin_bytes;
+  options.residency.kind = settings.residency;
+  options.residency.trace = settings.routing_trace;
   options.device = settings.placing.card_layers == 0U ? "none" : flags.device;
 }
 
@@ -76,6 +80,12 @@ void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
       .Text({"--card-budget"}, "BYTES", "of the card's memory; KiB, MiB and GiB are known",
             &flags.card_budget)
       .Text({"--host-budget"}, "BYTES", "of the host's memory", &flags.host_budget)
+      .Text({"--residency"}, "POLICY",
+            "which experts of a split model lie on the card: on, off, payback, lru, lfu, as the "
+            "server has it",
+            &flags.residency)
+      .Text({"--routing-trace"}, "FILE", "write which experts every row picked",
+            &flags.routing_trace)
       .Text({"-ctk", "--cache-type-k"}, "TYPE", "of the keys kept: f32, f16, q8_0", &flags.type_k)
       .Text({"-ctv", "--cache-type-v"}, "TYPE", "of the values kept", &flags.type_v)
       .Text({"-lm", "--load-mode"}, "MODE",

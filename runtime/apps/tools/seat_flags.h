@@ -31,10 +31,12 @@ struct SeatFlags {
   std::vector<std::string> tensor_rules;
   std::string card_budget;
   std::string host_budget;
+  std::string residency;
+  std::string routing_trace;
 };
 
 // -m, --plugin-dir, -ub, -dev, --isa (also --kernels), -ctk, -ctv, -lm, --mmap, --no-mmap, --place,
-// -ngl, -ncmoe, -ot, --card-budget, --host-budget.
+// -ngl, -ncmoe, -ot, --card-budget, --host-budget, --residency, --routing-trace.
 void AddSeatFlags(Arguments& arguments, SeatFlags& flags);
 
 struct LoadedSeat {

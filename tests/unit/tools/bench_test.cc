@@ -70,6 +70,61 @@ TEST(Bench, TokensRunOneAPassWithLogits) {
   EXPECT_THAT(result.byte_rates, ElementsAre(400.0));
 }
 
+// Each repetition: a text is decoded, run again as a prompt, and goes on; others are decoded in
+// others.
+TEST(Bench, GreedyTokensAreTheModelsChoiceAfterAPromptOfItsOwnText) {
+  for (const size_t best : {size_t{0}, size_t{4}}) {
+    Clocked clocked;
+    clocked.runner.best = best;
+    // The best token after `history` is told by its last.
+    clocked.runner.next = [](const engine::Tokens& history) -> std::optional<int32_t> {
+      return (history.back() * 7 + 3) % 50;
+    };
+    const BenchResult result = clocked.Run({.tokens = 3, .depth = 20, .greedy = true}, 2);
+    EXPECT_EQ(result.what.Name(), "tg3 @ d20, greedy");
+    EXPECT_THAT(result.rates, ElementsAre(4.0, 4.0));
+    // 20 rows one by one, 16 and 4 of a prompt, 3 tokens; a warm-up and two repetitions.
+    ASSERT_EQ(clocked.runner.passes.size(), 3u * (20 + 2 + 3));
+    std::vector<int32_t> starts;
+    for (size_t run = 0; run < 3; ++run) {
+      std::vector<int32_t> text;
+      std::vector<int32_t> again;
+      for (size_t i = 0; i < 25; ++i) {
+        const auto& pass = clocked.runner.passes[25 * run + i];
+        EXPECT_EQ(pass.size(), i == 20 ? 16u : i == 21 ? 4u : 1u);
+        for (const exec::PassRow& row : pass) (i < 20 ? text : again).push_back(row.token);
+      }
+      starts.push_back(text[0]);
+      for (size_t i = 1; i < again.size(); ++i) EXPECT_EQ(again[i], (again[i - 1] * 7 + 3) % 50);
+      EXPECT_TRUE(std::equal(text.begin(), text.end(), again.begin()));
+    }
+    EXPECT_NE(starts[1], starts[2]);
+  }
+}
+
+TEST(Bench, ResidencyIsResetAndCountedBetweenRepetitions) {
+  engine::FakeRunner runner{kLimits};
+  std::vector<size_t> resets;
+  uint64_t moves = 0;
+  const BenchResult result =
+      RunBench(runner, {.tokens = 4, .depth = 2}, 2,
+               {.seconds = [&] { return static_cast<double>(runner.passes.size()); },
+                .count =
+                    [&] {
+                      const uint64_t passes = runner.passes.size();
+                      return BenchCount{.passes = passes,
+                                        .picks = 8 * passes,
+                                        .card_picks = 6 * passes,
+                                        .moves = moves += 5};
+                    },
+                .reset = [&] { resets.push_back(runner.passes.size()); }});
+  // A prompt, then each time a row that is taken back and four that are timed.
+  EXPECT_THAT(resets, ElementsAre(1u, 6u, 11u));
+  EXPECT_DOUBLE_EQ(result.card_share, 0.75);
+  EXPECT_DOUBLE_EQ(result.moves, 5);
+  EXPECT_THAT(result.rates, ElementsAre(1.0, 1.0));
+}
+
 TEST(Bench, SlotsDecodeTogetherAgainstTheBytesOfTheirDistinctExperts) {
   Clocked clocked;
   const BenchResult result = clocked.Run({.tokens = 4, .depth = 20, .slots = 3}, 2);
@@ -136,7 +191,7 @@ TEST(Bench, RowsNameMachineFileBuildAndCase) {
   EXPECT_THAT(
       MarkdownRow(setting, result),
       HasSubstr("| tg128 @ d64 | 10.00 ± 0.00 | 10.00 | 12.50 % | 2.50 | 5.00 | 96.00 | 300.00 | "
-                "16.00 | 0.62 |"));
+                "16.00 | 0.62 | – | – | – |"));
   const rapidjson::Document row = ParseJson(JsonRow(setting, result), "row");
   EXPECT_EQ(std::string(row["cpu"].GetString()), "a cpu");
   EXPECT_EQ(std::string(row["file"].GetString()), "f.gguf");
