@@ -25,6 +25,7 @@ struct Flags {
   std::vector<std::string> policies;
   std::vector<int64_t> frames{32};
   int64_t moves = 0;
+  int64_t texts = 0;
   std::string json;
   memory::SimulationOptions options;
 };
@@ -33,12 +34,19 @@ std::string Usage(const std::string& name) {
   return "--policy " + Printable(name) + ": must be off, payback, lru, lfu or belady";
 }
 
-SimulationResult Play(memory::RoutingTrace& trace, const std::string& name,
+// All of the traces, each from the seed on.
+SimulationResult Play(std::vector<memory::RoutingTrace>& traces, const std::string& name,
                       const memory::SimulationOptions& options) {
-  if (name == kBelady) return SimulateBelady(trace, options);
   const auto kind = memory::ResidencyKindOf(name);
-  if (!kind) throw Error(ErrorKind::kUsage, Usage(name));
-  return Simulate(trace, *kind, options);
+  if (name != kBelady && !kind) throw Error(ErrorKind::kUsage, Usage(name));
+  SimulationResult sum;
+  for (memory::RoutingTrace& trace : traces) {
+    const SimulationResult result =
+        name == kBelady ? SimulateBelady(trace, options) : Simulate(trace, *kind, options);
+    sum.name = result.name;
+    sum.Add(result);
+  }
+  return sum;
 }
 
 Json RowJson(const SimulationResult& result, uint32_t frames) {
@@ -64,8 +72,11 @@ void PrintRow(const SimulationResult& result, uint32_t frames, double static_rat
   std::cout << line.data() << '\n';
 }
 
-void Report(memory::RoutingTrace& trace, const Flags& flags) {
+void Report(const memory::RoutingTrace& trace, const Flags& flags) {
   const memory::TraceStatistics statistics = StatisticsOf(trace);
+  std::vector<memory::RoutingTrace> traces{trace};
+  if (flags.texts > 0) traces = trace.Texts(static_cast<uint64_t>(flags.texts));
+  if (traces.empty()) throw Error(ErrorKind::kUsage, "--texts: the trace has no prompt");
   if (!flags.json.empty()) {
     std::cout << Json::Object({{"passes", statistics.passes},
                                {"rows", statistics.rows},
@@ -93,9 +104,9 @@ void Report(memory::RoutingTrace& trace, const Flags& flags) {
     memory::SimulationOptions options = flags.options;
     options.frames = static_cast<uint32_t>(frames);
     options.moves_max = static_cast<int32_t>(flags.moves);
-    const double static_rate = Simulate(trace, ResidencyKind::kOff, options).DecodeRate();
+    const double static_rate = Play(traces, "off", options).DecodeRate();
     for (const std::string& policy : flags.policies) {
-      const SimulationResult result = Play(trace, policy, options);
+      const SimulationResult result = Play(traces, policy, options);
       if (flags.json.empty()) {
         PrintRow(result, options.frames, static_rate);
       } else {
@@ -128,6 +139,10 @@ int ResidencySimCommand(const std::vector<std::string>& argv) {
              &flags.policies)
       .Number({"--moves"}, "N", "moves at a boundary; 0: what the link carries beside a pass", 0,
               memory::ResidencyOptions::kMovesMax, &flags.moves)
+      .Number({"--texts"}, "N",
+              "each prompt begins a text, played from the seed on, of which the first N decode "
+              "passes count; 0: the trace is one",
+              0, INT32_MAX, &flags.texts)
       .Real({"--host-us"}, "US", "the host computing an expert", 0, kMost, &rates.host_us)
       .Real({"--card-us"}, "US", "the card computing an expert", 0, kMost, &rates.card_us)
       .Real({"--copy-us"}, "US", "an expert over the link", 0, kMost, &rates.copy_us)
@@ -145,7 +160,7 @@ int ResidencySimCommand(const std::vector<std::string>& argv) {
     }
   }
   memory::TraceReader reader(RealFileSystem().Open(flags.trace));
-  memory::RoutingTrace trace(reader);
+  const memory::RoutingTrace trace(reader);
   Report(trace, flags);
   return kExitOk;
 }

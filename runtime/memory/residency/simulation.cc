@@ -105,10 +105,40 @@ class Foresight {
 
 }  // namespace
 
+void SimulationResult::Add(const SimulationResult& more) {
+  const auto add = [](SimulationCounts* to, const SimulationCounts& from) {
+    to->passes += from.passes;
+    to->rows += from.rows;
+    to->reads += from.reads;
+    to->hits += from.hits;
+  };
+  add(&decode, more.decode);
+  add(&prompt, more.prompt);
+  moves += more.moves;
+  decode_us += more.decode_us;
+}
+
 RoutingTrace::RoutingTrace(TraceReader& reader) : banks_(reader.banks()) {
   TracePass pass;
   while (reader.Next(&pass)) passes_.push_back(pass);
   if (passes_.empty()) throw Error(ErrorKind::kBadModel, "the routing trace has no passes");
+}
+
+std::vector<RoutingTrace> RoutingTrace::Texts(uint64_t decode_max) const {
+  std::vector<RoutingTrace> texts;
+  bool in_prompt = false;
+  uint64_t decoded = 0;
+  for (const TracePass& pass : passes_) {
+    const bool prompt = pass.rows >= ResidencyOptions::kManyRows;
+    if (prompt && !in_prompt) {
+      texts.push_back(RoutingTrace(banks_));
+      decoded = 0;
+    }
+    in_prompt = prompt;
+    if (texts.empty() || (!prompt && decoded++ >= decode_max)) continue;
+    texts.back().passes_.push_back(pass);
+  }
+  return texts;
 }
 
 std::vector<BankFrames> RoutingTrace::Frames(uint32_t frames) const {

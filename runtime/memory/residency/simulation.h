@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/memory/residency/policy.h"
@@ -49,6 +50,8 @@ struct SimulationResult {
   double DecodeRate() const {  // rows a second
     return decode_us > 0 ? static_cast<double>(decode.rows) * 1e6 / decode_us : 0;
   }
+  // What another trace made of the same policy.
+  void Add(const SimulationResult& more);
 };
 
 // A trace in memory, played as often as wanted.
@@ -57,6 +60,11 @@ class RoutingTrace {
   // Reads all of it; throws as the reader does, and Error(kBadModel) for one without passes.
   explicit RoutingTrace(TraceReader& reader);
 
+  // The trace cut at its prompts, each with the decode passes behind it, at most `decode_max` of
+  // them: texts to be played one by one, from the seed on. What stands before the first prompt is
+  // left out. Passes of a prompt that follow each other are one.
+  std::vector<RoutingTrace> Texts(uint64_t decode_max) const;
+
   const std::vector<TraceBank>& banks() const { return banks_; }
   std::span<const TracePass> passes() const { return passes_; }
   std::vector<BankFrames> Frames(uint32_t frames) const;
@@ -64,6 +72,8 @@ class RoutingTrace {
   void Distinct(size_t pass, size_t bank, std::vector<uint16_t>* out) const;
 
  private:
+  explicit RoutingTrace(std::vector<TraceBank> banks) : banks_(std::move(banks)) {}
+
   std::vector<TraceBank> banks_;
   std::vector<TracePass> passes_;
 };

@@ -119,6 +119,41 @@ TEST(Simulation, SharedReadsCountOnceAndPromptsApart) {
   EXPECT_DOUBLE_EQ(Simulate(trace, ResidencyKind::kOff, rates).decode_us, 11 + 7 + 52);
 }
 
+// Two prompts, the second of two passes; each text begins with the seed again.
+TEST(Simulation, TextsArePlayedEachFromTheSeedOn) {
+  const test::TempDir folder;
+  const std::string path = folder.File("t");
+  const std::vector<uint16_t> many(16, 2);
+  const std::vector<uint8_t> slots(16, 0);
+  TraceWriter writer(path, {{.layer = 0, .experts = 4, .used = 1}}, 16, 1 << 20);
+  const auto append = [&](std::vector<uint16_t> picks) {
+    const std::span<const uint16_t> span = picks;
+    writer.Append(std::span(slots).first(picks.size()),
+                  {.rows = static_cast<int32_t>(picks.size()), .experts = {&span, 1}});
+  };
+  append({0});
+  append(many);
+  for (const uint16_t pick : std::vector<uint16_t>{3, 3, 3, 1}) append({pick});
+  append(many);
+  append(many);
+  append({0});
+  writer.Finish();
+  TraceReader reader(RealFileSystem().Open(path));
+  const RoutingTrace trace(reader);
+  std::vector<RoutingTrace> texts = trace.Texts(3);
+  ASSERT_EQ(texts.size(), 2U);
+  EXPECT_EQ(texts[0].passes().size(), 4U);  // the prompt and three of the four passes behind it
+  EXPECT_EQ(texts[1].passes().size(), 3U);
+  SimulationResult lru = Simulate(texts[0], ResidencyKind::kLru, {.frames = 1});
+  EXPECT_EQ(lru.decode.reads, 3);
+  EXPECT_EQ(lru.decode.hits, 1);  // 2 comes of the prompt, then 3: it is there in the last pass
+  EXPECT_EQ(Simulate(texts[1], ResidencyKind::kOff, {.frames = 1}).decode.hits, 1);
+  lru.Add(Simulate(texts[1], ResidencyKind::kOff, {.frames = 1}));
+  EXPECT_EQ(lru.decode.reads, 4);
+  EXPECT_EQ(lru.decode.hits, 2);
+  EXPECT_EQ(lru.prompt.passes, 3);
+}
+
 // 0 follows 0 once in three steps; the busiest eighth of 16 experts are two.
 TEST(Simulation, StatisticsSayWhatATraceHas) {
   const TraceStatistics statistics = StatisticsOf(Sequence(16, {0, 0, 1, 2}));
