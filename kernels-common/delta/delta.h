@@ -28,7 +28,8 @@ inline constexpr std::size_t kConvTapsMax = 8;
 // For value head h with key head g, row by row, S [key_dim][value_dim]:
 //   d = exp(decay[h] * softplus(a + dt_bias[h])), b' = 1 / (1 + exp(-b))
 //   S = d * S;  m = S^T k;  u = b' * (v - m);  S = S + k u^T;  out = S^T q
-// m and out run over key_dim ascending by fma from +0.
+// m and out are four sums P_l over the keys l mod 4, each ascending by fma from +0, joined as
+// (P_0 + P_2) + (P_1 + P_3): four lanes of a card share a column, and wait a quarter as long.
 struct DeltaArgs {
   const float* q = nullptr;  // [rows][key_heads][key_dim]
   const float* k = nullptr;
@@ -50,5 +51,6 @@ struct DeltaArgs {
   }
 };
 inline constexpr std::size_t kDeltaValuesMax = 512;
+inline constexpr std::size_t kDeltaSums = 4;
 
 }  // namespace bloomery::kernels

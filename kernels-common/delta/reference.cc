@@ -8,6 +8,13 @@
 #include "kernels-common/exact_math/trig.h"
 
 namespace bloomery::kernels::reference {
+namespace {
+
+using Sums = std::array<float, kDeltaSums>;
+
+float Joined(const Sums& sums) { return (sums[0] + sums[2]) + (sums[1] + sums[3]); }
+
+}  // namespace
 
 void ShortConv(const ShortConvArgs& args, std::size_t rows, std::size_t channel_begin,
                std::size_t channel_end) {
@@ -45,18 +52,18 @@ void Delta(const DeltaArgs& args, std::size_t rows, std::size_t head) {
     const float decay = ExactExp(args.decay[head] * ExactSoftplus(args.a[at] + args.dt_bias[head]));
     const float strength = ExactSigmoid(args.b[at]);
     for (std::size_t j = 0; j < n_v; ++j) {
-      float m = 0.0F;
+      Sums m{};
       for (std::size_t i = 0; i < n_k; ++i) {
         s[i * n_v + j] = decay * s[i * n_v + j];
-        m = ExactFma(s[i * n_v + j], k[i], m);
+        m[i % kDeltaSums] = ExactFma(s[i * n_v + j], k[i], m[i % kDeltaSums]);
       }
-      const float u = strength * (v[j] - m);
-      float out = 0.0F;
+      const float u = strength * (v[j] - Joined(m));
+      Sums out{};
       for (std::size_t i = 0; i < n_k; ++i) {
         s[i * n_v + j] = ExactFma(k[i], u, s[i * n_v + j]);
-        out = ExactFma(s[i * n_v + j], q[i], out);
+        out[i % kDeltaSums] = ExactFma(s[i * n_v + j], q[i], out[i % kDeltaSums]);
       }
-      args.out[at * n_v + j] = out;
+      args.out[at * n_v + j] = Joined(out);
     }
   }
   std::copy_n(s.begin(), s.size(), args.state_out + head * s.size());

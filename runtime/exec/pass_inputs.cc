@@ -9,6 +9,21 @@
 
 namespace bloomery::exec {
 
+void SetLanes(memory::Lanes& lanes, std::span<const bl_segment> segments,
+              std::span<int32_t> lane_in, std::span<int32_t> lane_out) {
+  for (const bl_segment& segment : segments) {
+    const int32_t lane = lanes.Holding(segment.slot, segment.index0);
+    if (lane < 0 && segment.index0 > 0) {
+      throw Error(ErrorKind::kInternal, "slot " + std::to_string(segment.slot) + " holds " +
+                                            std::to_string(segment.index0) +
+                                            " rows, but not the state behind them");
+    }
+    lane_in[static_cast<size_t>(segment.row0)] = lane;
+    lane_out[static_cast<size_t>(segment.row0 + segment.rows - 1)] =
+        lanes.Claim(segment.slot, segment.index0);
+  }
+}
+
 PassInputs::PassInputs(int32_t rows_max) {
   const auto n = static_cast<size_t>(rows_max);
   for (std::vector<int32_t>* array : {&slot_, &index_, &token_, &logit_map_}) array->resize(n, 0);
@@ -34,21 +49,6 @@ PassInputs::PassInputs(int32_t rows_max) {
   rows_.n_segments = &n_segments_;
 }
 
-void PassInputs::SetLanes(memory::Lanes& lanes) {
-  for (int32_t i = 0; i < n_segments_; ++i) {
-    const bl_segment& segment = segments_[static_cast<size_t>(i)];
-    const int32_t lane = lanes.Holding(segment.slot, segment.index0);
-    if (lane < 0 && segment.index0 > 0) {
-      throw Error(ErrorKind::kInternal, "slot " + std::to_string(segment.slot) + " holds " +
-                                            std::to_string(segment.index0) +
-                                            " rows, but not the state behind them");
-    }
-    lane_in_[static_cast<size_t>(segment.row0)] = lane;
-    lane_out_[static_cast<size_t>(segment.row0 + segment.rows - 1)] =
-        lanes.Claim(segment.slot, segment.index0);
-  }
-}
-
 void PassInputs::Set(std::span<const PassRow> rows, memory::Lanes* lanes) {
   assert(rows.size() <= slot_.size());
   live_rows_ = static_cast<int32_t>(rows.size());
@@ -70,7 +70,9 @@ void PassInputs::Set(std::span<const PassRow> rows, memory::Lanes* lanes) {
     ++segments_[static_cast<size_t>(n_segments_ - 1)].rows;
     lane_in_[i] = lane_out_[i] = memory::Lanes::kNone;
   }
-  if (lanes != nullptr) SetLanes(*lanes);
+  if (lanes == nullptr) return;
+  SetLanes(*lanes, std::span(segments_).first(static_cast<size_t>(n_segments_)), lane_in_,
+           lane_out_);
 }
 
 const int32_t* PassInputs::field(int32_t row_field) const {

@@ -15,6 +15,12 @@
 
 namespace bloomery::exec {
 
+// For each segment of a pass: the lane that its first row reads, which holds its slot's length (-1
+// for no rows), and the one that its last row leaves the state in, which it claims. Other rows' are
+// not touched. Throws Error(kInternal) for a slot whose state is not there.
+void SetLanes(memory::Lanes& lanes, std::span<const bl_segment> segments,
+              std::span<int32_t> lane_in, std::span<int32_t> lane_out);
+
 class PassInputs {
  public:
   explicit PassInputs(int32_t rows_max);
@@ -36,8 +42,6 @@ class PassInputs {
   const int32_t* field(int32_t row_field) const;
 
  private:
-  void SetLanes(memory::Lanes& lanes);
-
   int32_t live_rows_ = 0;
   int32_t live_logits_ = 0;
   int32_t n_segments_ = 0;

@@ -116,7 +116,9 @@ Seat::Seat(const SeatSource& source, const SeatOptions& options)
     : limits_(LimitsOf(*source.description, options)),
       description_(*source.description),
       info_(MakeSeatInfo(description_)),
-      operators_(source.plugin, description_) {}
+      operators_(source.plugin, description_) {
+  if (CheckpointBytes() > 0) lanes_.emplace(limits_.slots, memory::kLanesOfSlot);
+}
 
 Seat::~Seat() = default;
 
@@ -273,7 +275,20 @@ void Seat::CheckCut(int32_t slot, int32_t length) const {
 }
 
 int32_t Seat::Keepable(int32_t slot, int32_t length) const {
-  return std::clamp(length, 0, Length(slot));
+  const int32_t rows = std::clamp(length, 0, Length(slot));
+  return lanes_ ? lanes_->Keepable(slot, rows) : rows;
+}
+
+int32_t Seat::CheckpointLane(int32_t slot, size_t bytes) const {
+  const int32_t lane = lanes_ && slot >= 0 && slot < limits_.slots && bytes == CheckpointBytes()
+                           ? lanes_->Holding(slot, Length(slot))
+                           : memory::Lanes::kNone;
+  if (lane < 0) {
+    throw Error(ErrorKind::kInternal, "slot " + std::to_string(slot) +
+                                          " has no state to read into " + std::to_string(bytes) +
+                                          " bytes");
+  }
+  return lane;
 }
 
 void Seat::FailPass(std::string_view op, int32_t layer, bl_status status, int64_t failed,

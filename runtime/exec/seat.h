@@ -25,6 +25,7 @@
 #include "runtime/graph/graph.h"
 #include "runtime/graph/operator.h"
 #include "runtime/memory/host_memory.h"
+#include "runtime/memory/lanes.h"
 #include "runtime/memory/placement.h"
 #include "runtime/memory/plan.h"
 #include "runtime/memory/planes.h"
@@ -144,7 +145,7 @@ class Seat : public PassRunner, public ExpertMover {
   ~Seat() override;
 
   const SeatLimits& limits() const override { return limits_; }
-  // Append planes can be cut anywhere; what overrides this knows of fixed ones.
+  // Append planes can be cut anywhere, fixed ones where a lane says.
   int32_t Keepable(int32_t slot, int32_t length) const override;
   uint64_t StateRowBytes() const override;
   uint64_t CheckpointBytes() const override;
@@ -229,6 +230,9 @@ class Seat : public PassRunner, public ExpertMover {
   void CheckAppend(int32_t slot, const RowChunk& chunk, int32_t skip, int32_t count) const;
   // Throws for what RestoreCheckpoint cannot take.
   void CheckRestore(int32_t slot, int32_t length, size_t bytes) const;
+  // The lane of the slot's present length; throws where there is none, or where a state does not
+  // have so many bytes.
+  int32_t CheckpointLane(int32_t slot, size_t bytes) const;
   // Throws for a slot or length that Cut cannot take.
   void CheckCut(int32_t slot, int32_t length) const;
   // Ends a pass whose step failed at `row` (-1: unknown).
@@ -236,7 +240,8 @@ class Seat : public PassRunner, public ExpertMover {
                              std::span<const PassRow> rows) const;
 
   SeatLimits limits_;
-  memory::Placement placement_;  // once planned
+  std::optional<memory::Lanes> lanes_;  // where there are fixed planes
+  memory::Placement placement_;         // once planned
   const plugin::Description& description_;
   graph::SeatInfo info_;
   SeatOperators operators_;

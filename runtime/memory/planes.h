@@ -48,8 +48,6 @@ class PlaneStore {
   // The slot now holds rows up to `length`.
   void SetLength(int32_t slot, int32_t length);
 
-  // Whether there is a state that cannot be cut by position.
-  bool HasFixed() const { return lane_bytes_ > 0; }
   // Bytes of one lane over all fixed planes.
   uint64_t LaneBytes() const { return lane_bytes_; }
   // One lane of all fixed planes as bytes, plane after plane.

@@ -32,13 +32,17 @@ step() {
 fixture() { [ -s "$1" ] || bin/bloomery fixture --arch qwen3moe --layers 48 --type Q4_K_M --vocab 151936 "$1" >>"$log" 2>&1; }
 model=${MODEL:-/tmp/bloomery-qwen3-30b-a3b-shape.gguf}
 [ "${1:-}" = quick ] || fixture "$model" &
+# Three layers of integer weights, all of them recurrent: nothing of such a model is a band on a card.
+recurrent=/tmp/bloomery-recurrent.gguf
+bin/bloomery fixture --arch qwen35moe --layers 3 --type Q4_K_M --set width=512 --set experts=16 "$recurrent" >>"$log" 2>&1
+export BLOOMERY_TEST_RECURRENT=$recurrent
 
 step "kernels against the references" 120 bin/gpu_test_kernels
 step "seat: decode = CPU bit for bit, rows, replay, slots" 90 bin/gpu_test_seat --gtest_filter='-CardWholeModel.*'
 # Goldens of the float32 column; hidden states and the router's logits, whose bounds are tighter than what
-# float weights of prompts keep on a card, are looked at on the CPU.
+# float weights of prompts keep on a card, are looked at on the CPU, and so are bits of prompts of such weights.
 BLOOMERY_TEST_DEVICE=CUDA0 step "oracles on the card" 90 bin/test_oracle \
-  --gtest_filter='MiniQwen3moe.*:Seedling.*:PromptCacheSeat.*:-*HiddenStates*:*3e4*'
+  --gtest_filter='MiniQwen3moe.*:MiniQwen35moe.*:Seedling.*:PromptCacheSeat.*:-*HiddenStates*:*3e4*:*SameBitsInAnyBatch*'
 step "server: first request, eight streams each equal to itself alone" 60 python3 tests/gpu/serve_check.py bin/bloomery-serve
 if command -v compute-sanitizer >/dev/null; then
   # One model, decode of single rows and a prompt: every kind of launch of both kinds of programs.

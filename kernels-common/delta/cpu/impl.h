@@ -43,37 +43,61 @@ void ShortConvLanes(const ShortConvArgs& args, std::size_t rows, std::size_t cha
   }
 }
 
+// The four sums over keys l mod 4 of kVectors vectors of values.
+template <class V, std::size_t kVectors>
+struct DeltaSums {
+  typename V::F of[kDeltaSums][kVectors];
+
+  DeltaSums() {
+    for (auto& sums : of) {
+      for (typename V::F& sum : sums) sum = V::Zero();
+    }
+  }
+  typename V::F Joined(std::size_t j) const {
+    return V::Add(V::Add(of[0][j], of[2][j]), V::Add(of[1][j], of[3][j]));
+  }
+};
+
+// Calls `step(i, l)` for each key i ascending, l = i mod 4 known to the compiler.
+template <class Step>
+void ForKeys(std::size_t n_k, const Step& step) {
+  std::size_t i = 0;
+  for (; i + kDeltaSums <= n_k; i += kDeltaSums) {
+    for (std::size_t l = 0; l < kDeltaSums; ++l) step(i + l, l);
+  }
+  for (std::size_t l = 0; i + l < n_k; ++l) step(i + l, l);
+}
+
 // One row over the state, in two walks over it. Lanes are values: kVectors of them at a time stay
 // in registers while the walk goes over the keys.
 template <class V, std::size_t kVectors>
 void DeltaColumns(float* s, std::size_t n_k, std::size_t n_v, const float* q, const float* k,
                   const float* v, float decay, float strength, float* out) {
   const auto d = V::Set1(decay);
-  typename V::F sum[kVectors];
-  for (std::size_t j = 0; j < kVectors; ++j) sum[j] = V::Zero();
-  for (std::size_t i = 0; i < n_k; ++i) {
+  DeltaSums<V, kVectors> m;
+  ForKeys(n_k, [&](std::size_t i, std::size_t l) {
     const auto key = V::Set1(k[i]);
     for (std::size_t j = 0; j < kVectors; ++j) {
       const auto decayed = V::Mul(d, V::Load(s + i * n_v + j * V::kLanes));
       V::Store(s + i * n_v + j * V::kLanes, decayed);
-      sum[j] = V::Fma(decayed, key, sum[j]);
+      m.of[l][j] = V::Fma(decayed, key, m.of[l][j]);
     }
-  }
+  });
   typename V::F u[kVectors];
   for (std::size_t j = 0; j < kVectors; ++j) {
-    u[j] = V::Mul(V::Set1(strength), V::Sub(V::Load(v + j * V::kLanes), sum[j]));
-    sum[j] = V::Zero();
+    u[j] = V::Mul(V::Set1(strength), V::Sub(V::Load(v + j * V::kLanes), m.Joined(j)));
   }
-  for (std::size_t i = 0; i < n_k; ++i) {
+  DeltaSums<V, kVectors> read;
+  ForKeys(n_k, [&](std::size_t i, std::size_t l) {
     const auto key = V::Set1(k[i]);
     const auto query = V::Set1(q[i]);
     for (std::size_t j = 0; j < kVectors; ++j) {
       const auto fresh = V::Fma(key, u[j], V::Load(s + i * n_v + j * V::kLanes));
       V::Store(s + i * n_v + j * V::kLanes, fresh);
-      sum[j] = V::Fma(fresh, query, sum[j]);
+      read.of[l][j] = V::Fma(fresh, query, read.of[l][j]);
     }
-  }
-  for (std::size_t j = 0; j < kVectors; ++j) V::Store(out + j * V::kLanes, sum[j]);
+  });
+  for (std::size_t j = 0; j < kVectors; ++j) V::Store(out + j * V::kLanes, read.Joined(j));
 }
 
 // value_dim is a multiple of V::kLanes.
@@ -87,7 +111,8 @@ void DeltaLanes(const DeltaArgs& args, std::size_t rows, std::size_t head) {
   } else if (args.state_in != args.state_out) {
     std::copy_n(args.state_in + head * n_k * n_v, n_k * n_v, s);
   }
-  constexpr std::size_t kVectors = 4;
+  // Four sums of so many vectors and what meets them fit the registers.
+  constexpr std::size_t kVectors = V::kLanes == 16 ? 4 : 2;
   for (std::size_t row = 0; row < rows; ++row) {
     const std::size_t at = row * args.value_heads + head;
     const std::size_t key_row = row * args.key_heads + args.KeyHead(head);

@@ -10,6 +10,7 @@
 
 #include "kernels-common/cuda/launch.h"
 #include "kernels-common/cuda/rows.h"
+#include "kernels-common/elementwise/elementwise.h"
 
 namespace bloomery::kernels::cuda {
 
@@ -63,5 +64,43 @@ struct SelectRowsArgs {
 };
 
 cudaError_t SelectRows(const Launch& launch, const SelectRowsArgs& args);
+
+// Of each of `groups` vectors of `dim` values a row: values [first, first + count).
+struct SliceRowsArgs {
+  const float* x = nullptr;
+  std::size_t x_stride = 0;
+  float* y = nullptr;  // groups * count values a row
+  std::size_t y_stride = 0;
+  std::int32_t groups = 1;
+  std::int32_t dim = 0;
+  std::int32_t first = 0;
+  std::int32_t count = 0;
+  RowBound rows;
+};
+cudaError_t SliceRows(const Launch& launch, const SliceRowsArgs& args);
+
+// y = x * f(gate) for rows of `groups` vectors of `dim` values, and then residual + y where there
+// is one: bits of reference::Gate and Add. A row's gates lie in vectors, too, at strides of their
+// own.
+struct GateRowsArgs {
+  const float* x = nullptr;
+  std::size_t x_stride = 0;
+  const float* gate = nullptr;
+  std::size_t gate_stride = 0;        // from row to row
+  std::size_t gate_group_stride = 0;  // from vector to vector
+  bool single = false;                // one gate a row, the first
+  GateFunction function = GateFunction::kSigmoid;
+  const float* residual = nullptr;  // null: none
+  std::size_t residual_stride = 0;
+  float* y = nullptr;  // may be x or the residual
+  std::size_t y_stride = 0;
+  std::int32_t groups = 1;
+  std::int32_t dim = 0;
+  RowBound rows;
+};
+cudaError_t GateRows(const Launch& launch, const GateRowsArgs& args);
+
+// Once a device, before the first launch of SliceRows and GateRows.
+cudaError_t PrepareGates();
 
 }  // namespace bloomery::kernels::cuda

@@ -20,12 +20,15 @@ struct NormParameters {
   std::int32_t dim;
   float eps;
   std::int32_t parts;  // warps that share a vector: 1 or kWarps
+  const float* gate;   // null: none
+  std::size_t gate_stride;
+  bool silu;  // the gate's function; else the sigmoid
   QuantisedView quantised;
   RowBound rows;
 };
 
-// 1 / sqrt(mean of squares + eps) in every lane: N8's dot of x with itself.
-__device__ float InverseRms(const float* x, std::int32_t dim, float eps) {
+// N8's dot of x with itself, in every lane.
+__device__ float SumOfSquares(const float* x, std::int32_t dim) {
   constexpr int kAhead = 16;  // loads in flight before the chain of fma needs the first
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   float sum = 0.0F;
@@ -48,12 +51,16 @@ __device__ float InverseRms(const float* x, std::int32_t dim, float eps) {
   for (int step = 16; step > 0; step /= 2) {
     sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
   }
-  return ExactInverseSqrt(sum / static_cast<float>(dim) + eps);
+  return sum;
 }
 
-__device__ __forceinline__ float Normed(const NormParameters& p, float x, float r, std::int32_t i) {
+// `gate` null: none.
+__device__ __forceinline__ float Normed(const NormParameters& p, float x, float r,
+                                        const float* gate, std::int32_t i) {
   const float scaled = x * r;
-  return p.weight == nullptr ? scaled : scaled * p.weight[i];
+  const float normed = p.weight == nullptr ? scaled : scaled * p.weight[i];
+  if (gate == nullptr) return normed;
+  return normed * (p.silu ? ExactSilu(gate[i]) : ExactSigmoid(gate[i]));
 }
 
 // p.parts warps a vector: each works out the norm, then takes every parts-th stretch of 256.
@@ -72,7 +79,10 @@ __global__ void __launch_bounds__(32 * kWarps) RmsNormKernel(const NormParameter
   const float* x = p.x + static_cast<std::size_t>(row) * p.x_stride + group * p.dim;
   float* y =
       p.y == nullptr ? nullptr : p.y + static_cast<std::size_t>(row) * p.y_stride + group * p.dim;
-  const float r = InverseRms(x, p.dim, p.eps);
+  const float r = ExactInverseSqrt(SumOfSquares(x, p.dim) / static_cast<float>(p.dim) + p.eps);
+  const float* gate = p.gate == nullptr
+                          ? nullptr
+                          : p.gate + static_cast<std::size_t>(row) * p.gate_stride + group * p.dim;
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   if constexpr (kVector) {
     std::byte* codes = p.quantised.data + static_cast<std::size_t>(row) * p.quantised.row_bytes;
@@ -85,7 +95,7 @@ __global__ void __launch_bounds__(32 * kWarps) RmsNormKernel(const NormParameter
         const float in[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
-          v[j] = Normed(p, in[j], r, first + j);
+          v[j] = Normed(p, in[j], r, gate, first + j);
         }
         if (y != nullptr) {
           *reinterpret_cast<float4*>(y + first) = make_float4(v[0], v[1], v[2], v[3]);
@@ -98,14 +108,48 @@ __global__ void __launch_bounds__(32 * kWarps) RmsNormKernel(const NormParameter
     }
   } else {
     for (std::int32_t i = lane; i < p.dim; i += 32) {
-      y[i] = Normed(p, x[i], r, i);
+      y[i] = Normed(p, x[i], r, gate, i);
     }
+  }
+}
+
+// One warp a vector.
+__global__ void __launch_bounds__(32 * kWarps) L2NormKernel(const L2NormRowsArgs p) {
+  WaitForInputs();
+  AllowNext();
+  const std::size_t unit = blockIdx.x * kWarps + threadIdx.x / 32;
+  const std::size_t row = unit / p.norm.groups;
+  if (static_cast<std::int64_t>(row) >= LiveRows(p.rows)) {
+    return;
+  }
+  const std::size_t at = unit % p.norm.groups * p.norm.dim;
+  const float* x = p.norm.x + row * p.norm.x_stride + at;
+  float* y = p.norm.y + row * p.norm.y_stride + at;
+  const auto dim = static_cast<std::int32_t>(p.norm.dim);
+  const float r = p.norm.scale * ExactInverseSqrt(SumOfSquares(x, dim) + p.norm.eps);
+  for (auto i = static_cast<std::int32_t>(threadIdx.x % 32); i < dim; i += 32) {
+    y[i] = x[i] * r;
   }
 }
 
 bool Aligned16(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
 
 }  // namespace
+
+cudaError_t PrepareNorm() {
+  cudaError_t status = PreferShared(RmsNormKernel<true>);
+  if (status == cudaSuccess) status = PreferShared(RmsNormKernel<false>);
+  return status == cudaSuccess ? PreferShared(L2NormKernel) : status;
+}
+
+cudaError_t L2NormRows(const Launch& launch, const L2NormRowsArgs& args) {
+  const std::size_t warps = args.norm.groups * static_cast<std::size_t>(args.rows.max);
+  if (warps == 0) {
+    return cudaSuccess;
+  }
+  const dim3 grid(static_cast<unsigned>((warps + kWarps - 1) / kWarps));
+  return Start(launch, grid, dim3(32 * kWarps), 0, L2NormKernel, args);
+}
 
 cudaError_t RmsNormRows(const Launch& launch, const RmsNormRowsArgs& args) {
   const RmsNormArgs& n = args.norm;
@@ -125,6 +169,9 @@ cudaError_t RmsNormRows(const Launch& launch, const RmsNormRowsArgs& args) {
                             static_cast<std::int32_t>(n.dim),
                             n.eps,
                             shared ? kWarps : 1,
+                            args.gate,
+                            args.gate_stride,
+                            args.function == GateFunction::kSilu,
                             View(args.quantised),
                             args.rows};
   const std::int64_t warps = static_cast<std::int64_t>(p.groups) * args.rows.max * p.parts;

@@ -73,7 +73,10 @@ class TensorWriter {
         return topics_.count() == 0 ? WritePooled(tensor, type, tensor.gain)
                                     : WriteEmbedding(tensor, type);
       case Fill::kGains:
-        return WriteGains(tensor, type);
+        return WriteDrawn(tensor, type, [&](double u) { return tensor.gain * (0.9 + 0.2 * u); });
+      case Fill::kUniform:
+        return WriteDrawn(tensor, type,
+                          [&](double u) { return tensor.low + (tensor.high - tensor.low) * u; });
       case Fill::kRouter:
         return WriteRouter(tensor, type);
       case Fill::kResidual:
@@ -159,13 +162,15 @@ class TensorWriter {
     });
   }
 
-  void WriteGains(const FixtureTensor& tensor, TensorType type) {
+  // Each value value(u) for a u drawn evenly from 0 to 1.
+  template <class Value>
+  void WriteDrawn(const FixtureTensor& tensor, TensorType type, const Value& value_of) {
     Random random(options_.seed, tensor.name);
     std::vector<float> values(tensor.ne[0]);
     InPieces(tensor, type, [&](uint64_t, uint64_t rows, std::span<std::byte> bytes) {
       for (uint64_t r = 0; r < rows; ++r) {
         for (float& value : values) {
-          value = static_cast<float>(tensor.gain * (0.9 + 0.2 * random.Uniform()));
+          value = static_cast<float>(value_of(double{random.Uniform()}));
         }
         EncodeRow(type, values, bytes.subspan(r * bytes.size() / rows, bytes.size() / rows));
       }

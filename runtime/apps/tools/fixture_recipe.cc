@@ -23,7 +23,8 @@ struct FillName {
 constexpr std::array kFills{
     FillName{"normal", Fill::kNormal},     FillName{"embedding", Fill::kEmbedding},
     FillName{"gains", Fill::kGains},       FillName{"router", Fill::kRouter},
-    FillName{"residual", Fill::kResidual}, FillName{"head", Fill::kHead}};
+    FillName{"residual", Fill::kResidual}, FillName{"head", Fill::kHead},
+    FillName{"uniform", Fill::kUniform}};
 
 constexpr const char* kLayers = "layers";
 constexpr const char* kVocabulary = "vocabulary";
@@ -44,20 +45,36 @@ RecipeKey ReadKey(const RecipeObject& object) {
   return key;
 }
 
+double Number(const RecipeObject& object, const char* name, double otherwise) {
+  const rapidjson::Value* value = object.Find(name);
+  if (value == nullptr) return otherwise;
+  if (!value->IsNumber() || !std::isfinite(value->GetDouble())) {
+    object.Refuse("'" + std::string(name) + "' must be a number");
+  }
+  return value->GetDouble();
+}
+
 RecipeTensor ReadTensor(const RecipeObject& object) {
-  object.CheckFields({"name", "ne", "fill", "gain", "picks"});
+  object.CheckFields(
+      {"name", "ne", "fill", "gain", "picks", "low", "high", "every", "except_every"});
   RecipeTensor tensor{.name = object.Text("name"), .ne = object.Texts("ne")};
   const std::string fill = object.Text("fill");
   const auto found = std::ranges::find(kFills, fill, &FillName::name);
   if (found == kFills.end()) {
-    object.Refuse("'fill' must be normal, embedding, gains, router, residual or head");
+    object.Refuse("'fill' must be normal, embedding, gains, router, residual, head or uniform");
   }
   tensor.fill = found->fill;
-  if (const rapidjson::Value* gain = object.Find("gain")) {
-    if (!gain->IsNumber() || !std::isfinite(gain->GetDouble())) {
-      object.Refuse("'gain' must be a number");
-    }
-    tensor.gain = gain->GetDouble();
+  tensor.gain = Number(object, "gain", 1.0);
+  tensor.low = Number(object, "low", 0.0);
+  tensor.high = Number(object, "high", 0.0);
+  if (tensor.fill == Fill::kUniform && tensor.low >= tensor.high) {
+    object.Refuse("'low' must be below 'high'");
+  }
+  for (const char* field : {"every", "except_every"}) {
+    if (object.Find(field) == nullptr) continue;
+    if (!tensor.every.empty()) object.Refuse("'every' and 'except_every' exclude each other");
+    tensor.every = object.Text(field);
+    tensor.others = std::string_view(field) != "every";
   }
   if (tensor.fill == Fill::kRouter) tensor.picks = object.Text("picks");
   return tensor;
@@ -65,12 +82,25 @@ RecipeTensor ReadTensor(const RecipeObject& object) {
 
 }  // namespace
 
-FixtureRecipe FixtureRecipe::Parse(std::string_view json, const std::string& path) {
+std::vector<FixtureRecipe> FixtureRecipe::ParseAll(std::string_view json, const std::string& path) {
   const std::string where = "fixture recipe " + path;
   const rapidjson::Document document = ParseJson(
       json, where,
-      {.kind = ErrorKind::kBadModel, .bytes_max = limits::kManifestBytesMax, .depth_max = 5});
-  const RecipeObject object(document, where);
+      {.kind = ErrorKind::kBadModel, .bytes_max = limits::kManifestBytesMax, .depth_max = 6});
+  std::vector<FixtureRecipe> recipes;
+  if (!document.IsArray()) {
+    recipes.push_back(Read(RecipeObject(document, where)));
+    return recipes;
+  }
+  for (const rapidjson::Value& value : document.GetArray()) {
+    recipes.push_back(
+        Read(RecipeObject(value, where + ", recipe " + std::to_string(recipes.size()))));
+  }
+  return recipes;
+}
+
+FixtureRecipe FixtureRecipe::Read(const RecipeObject& object) {
+  const std::string& where = object.where();
   object.CheckFields({"model", "architectures", "sizes", "keys", "tensors"});
   FixtureRecipe recipe(where);
   recipe.model_ = object.Text("model");
@@ -125,7 +155,9 @@ FixtureTensor FixtureRecipe::TensorOf(const RecipeTensor& tensor, std::string na
                     .ne = {},
                     .fill = tensor.fill,
                     .gain = tensor.gain,
-                    .picks = tensor.picks.empty() ? 0 : sizes_.Value(tensor.picks)};
+                    .picks = tensor.picks.empty() ? 0 : sizes_.Value(tensor.picks),
+                    .low = tensor.low,
+                    .high = tensor.high};
   for (const std::string& n : tensor.ne) out.ne.push_back(sizes_.Value(n));
   if (tensor.fill == Fill::kRouter &&
       (out.ne.size() != 2 || out.picks == 0 || out.picks > out.ne[1])) {
@@ -136,12 +168,22 @@ FixtureTensor FixtureRecipe::TensorOf(const RecipeTensor& tensor, std::string na
   return out;
 }
 
+bool FixtureRecipe::InLayer(const RecipeTensor& tensor, uint64_t layer) const {
+  if (tensor.every.empty()) return true;
+  const uint64_t every = sizes_.Value(tensor.every);
+  if (every == 0) {
+    throw Error(ErrorKind::kBadModel, where_ + ": tensor '" + tensor.name + "': every 0 layers");
+  }
+  return ((layer + 1) % every == 0) != tensor.others;
+}
+
 std::vector<FixtureTensor> FixtureRecipe::Tensors() const {
   std::vector<FixtureTensor> tensors;
-  InFileOrder(std::span(tensors_), layers(),
-              [&](const RecipeTensor& tensor, const std::string& name, std::optional<uint64_t>) {
-                tensors.push_back(TensorOf(tensor, name));
-              });
+  InFileOrder(
+      std::span(tensors_), layers(),
+      [&](const RecipeTensor& tensor, const std::string& name, std::optional<uint64_t> layer) {
+        if (!layer || InLayer(tensor, *layer)) tensors.push_back(TensorOf(tensor, name));
+      });
   return tensors;
 }
 
@@ -157,14 +199,17 @@ FixtureRecipe FindRecipe(const plugin::Discovery& discovery, const std::string& 
                                           plugin::Describe(discovery));
   }
   const std::string& path = paths.front();
-  FixtureRecipe recipe =
-      FixtureRecipe::Parse(ReadWholeFile(RealFileSystem(), path, limits::kManifestBytesMax), path);
-  const auto& served = recipe.architectures();
-  if (std::ranges::find(served, architecture) == served.end()) {
+  const std::vector<FixtureRecipe> recipes = FixtureRecipe::ParseAll(
+      ReadWholeFile(RealFileSystem(), path, limits::kManifestBytesMax), path);
+  const auto found = std::ranges::find_if(recipes, [&](const FixtureRecipe& recipe) {
+    const std::vector<std::string>& served = recipe.architectures();
+    return std::ranges::find(served, architecture) != served.end();
+  });
+  if (found == recipes.end()) {
     throw Error(ErrorKind::kBadModel,
                 "fixture recipe " + path + ": not for '" + Printable(architecture) + "'");
   }
-  return recipe;
+  return *found;
 }
 
 }  // namespace bloomery::apps

@@ -16,7 +16,7 @@
 namespace bloomery::apps {
 
 // How a tensor is filled. docs/tools.md says what each keeps near one.
-enum class Fill { kNormal, kEmbedding, kGains, kRouter, kResidual, kHead };
+enum class Fill { kNormal, kEmbedding, kGains, kRouter, kResidual, kHead, kUniform };
 
 struct RecipeTensor {
   std::string name;  // with "{l}": one a layer
@@ -24,6 +24,10 @@ struct RecipeTensor {
   Fill fill = Fill::kNormal;
   double gain = 1.0;
   std::string picks = {};  // of a router: experts a row takes
+  double low = 0;          // of kUniform
+  double high = 0;
+  std::string every = {};  // only in each so-many-th layer; empty: in all
+  bool others = false;     // in the layers that `every` leaves out instead
 };
 
 struct RecipeKey {
@@ -40,12 +44,15 @@ struct FixtureTensor {
   Fill fill;
   double gain;
   uint64_t picks;  // routers only
+  double low = 0;  // kUniform only
+  double high = 0;
 };
 
 class FixtureRecipe {
  public:
-  // Throws Error(kBadModel) naming `path` and the field that is absent, unknown or wrong.
-  static FixtureRecipe Parse(std::string_view json, const std::string& path);
+  // One recipe, or an array of them. Throws Error(kBadModel) naming `path` and the field that is
+  // absent, unknown or wrong.
+  static std::vector<FixtureRecipe> ParseAll(std::string_view json, const std::string& path);
 
   const std::string& model() const { return model_; }
   const std::vector<std::string>& architectures() const { return architectures_; }
@@ -62,6 +69,8 @@ class FixtureRecipe {
 
  private:
   explicit FixtureRecipe(const std::string& where) : where_(where), sizes_(where) {}
+  static FixtureRecipe Read(const RecipeObject& object);
+  bool InLayer(const RecipeTensor& tensor, uint64_t layer) const;
   FixtureTensor TensorOf(const RecipeTensor& tensor, std::string name) const;
 
   std::string where_;  // for messages
@@ -72,7 +81,8 @@ class FixtureRecipe {
   std::vector<RecipeTensor> tensors_;
 };
 
-// The recipe of the plugin that claims `architecture`, of the highest version that ships one.
+// The recipe of the plugin that claims `architecture`, of the highest version that ships one; of an
+// array the first that is for it.
 // Throws Error(kBadModel) with every folder and verdict when there is none.
 FixtureRecipe FindRecipe(const plugin::Discovery& discovery, const std::string& architecture);
 

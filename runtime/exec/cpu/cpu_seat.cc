@@ -79,7 +79,6 @@ CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
       std::make_unique<memory::WeightStore>(model, tensors_, weight_source(), options.progress);
   memory::CheckFinite(model, tensors_, *weights_);
   planes_ = std::make_unique<memory::PlaneStore>(plane_specs_, limits_.slots, limits_.slot_context);
-  if (planes_->HasFixed()) lanes_.emplace(limits_.slots, memory::kLanesOfSlot);
   arena_ = memory::HostBuffer(arena_bytes_, "buffers of a pass");
   logits_ = memory::HostBuffer(static_cast<uint64_t>(limits_.rows_max) *
                                    static_cast<uint64_t>(limits_.vocabulary) * sizeof(float),
@@ -218,11 +217,6 @@ void CpuSeat::Cut(int32_t slot, int32_t length) {
   if (lanes_) lanes_->Cut(slot, length);
 }
 
-int32_t CpuSeat::Keepable(int32_t slot, int32_t length) const {
-  const int32_t rows = Seat::Keepable(slot, length);
-  return lanes_ ? lanes_->Keepable(slot, rows) : rows;
-}
-
 void CpuSeat::CopySlot(int32_t from, int32_t to, int32_t length) {
   CheckCopy(from, to, length);
   planes_->Copy(from, to, length);
@@ -248,18 +242,6 @@ void CpuSeat::RestoreCheckpoint(int32_t slot, int32_t length, std::span<const st
   const int32_t lane = lanes_->Claim(slot, 0);
   planes_->WriteLane(slot, lane, bytes);
   lanes_->Set(slot, lane, length);
-}
-
-int32_t CpuSeat::CheckpointLane(int32_t slot, size_t bytes) const {
-  const int32_t lane = lanes_ && slot >= 0 && slot < limits_.slots && bytes == CheckpointBytes()
-                           ? lanes_->Holding(slot, Length(slot))
-                           : memory::Lanes::kNone;
-  if (lane < 0) {
-    throw Error(ErrorKind::kInternal, "slot " + std::to_string(slot) +
-                                          " has no state to read into " + std::to_string(bytes) +
-                                          " bytes");
-  }
-  return lane;
 }
 
 Residency CpuSeat::ReadResidency() const {

@@ -37,7 +37,6 @@ class CpuSeat : public Seat {
   void AppendRows(int32_t slot, const RowChunk& chunk, int32_t skip, int32_t count) override;
   void ReadCheckpoint(int32_t slot, std::span<std::byte> bytes) override;
   void RestoreCheckpoint(int32_t slot, int32_t length, std::span<const std::byte> bytes) override;
-  int32_t Keepable(int32_t slot, int32_t length) const override;
 
   int32_t Length(int32_t slot) const override { return planes_->Length(slot); }
   Observation Observe(std::string_view name) const override;
@@ -57,8 +56,6 @@ class CpuSeat : public Seat {
   // What the pass takes of the host beside weights.
   memory::SeatSizes Sizes(int32_t threads) const;
   const Program& ProgramFor(size_t rows) const;
-  // The lane of the slot's present length; throws where there is none, or the room is another's.
-  int32_t CheckpointLane(int32_t slot, size_t bytes) const;
   StepFailure RunObserved(const ProgramStep& step, bool first);
 
   const ops::Backend* backend_;
@@ -68,7 +65,6 @@ class CpuSeat : public Seat {
   uint64_t scratch_bytes_ = 0;  // of one worker
   std::unique_ptr<memory::WeightStore> weights_;
   std::unique_ptr<memory::PlaneStore> planes_;
-  std::optional<memory::Lanes> lanes_;  // where there are fixed planes
   memory::HostBuffer arena_;
   memory::HostBuffer logits_;
   PassInputs inputs_;

@@ -41,8 +41,11 @@ CardFusions::CardFusions(const graph::Graph& graph, const std::vector<bool>& liv
   }
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (!live[i]) continue;
-    if (IsA(graph.nodes[i], BL_OP_ATTENTION)) MatchAttention(static_cast<graph::NodeId>(i));
-    if (IsA(graph.nodes[i], BL_OP_LINEAR)) MatchResidual(static_cast<graph::NodeId>(i));
+    const auto id = static_cast<graph::NodeId>(i);
+    if (IsA(graph.nodes[i], BL_OP_ATTENTION)) MatchAttention(id);
+    if (IsA(graph.nodes[i], BL_OP_LINEAR)) MatchResidual(id);
+    if (IsA(graph.nodes[i], BL_OP_DELTA_RULE)) MatchDelta(id);
+    if (IsA(graph.nodes[i], BL_OP_GATE)) MatchGate(id);
   }
 }
 
@@ -129,20 +132,76 @@ void CardFusions::MatchAttention(graph::NodeId node) {
   attentions_.emplace(node, fusion);
 }
 
+graph::NodeId CardFusions::AddBehind(graph::ValueId made, graph::NodeId node) const {
+  made = Source(made);
+  if (readers(made).size() != 1 || wanted(made)) return -1;
+  const graph::NodeId add = readers(made).front();
+  const graph::Node& sum = graph_.nodes[static_cast<size_t>(add)];
+  if (!IsA(sum, BL_OP_ADD) || absorbed(add)) return -1;
+  const bool first = Source(sum.inputs[0]) == made;
+  const graph::ValueId other = Source(sum.inputs[first ? 1 : 0]);
+  // Both operands the node's own, or one that is made only after it.
+  return other == made || graph_.value(other).producer > node ? -1 : add;
+}
+
 void CardFusions::MatchResidual(graph::NodeId node) {
   const graph::Node& linear = graph_.nodes[static_cast<size_t>(node)];
   if (linear.outputs.size() != 1) return;
-  const graph::ValueId made = Source(linear.outputs[0]);
-  if (readers(made).size() != 1 || wanted(made)) return;
-  const graph::NodeId add = readers(made).front();
-  const graph::Node& sum = graph_.nodes[static_cast<size_t>(add)];
-  if (!IsA(sum, BL_OP_ADD)) return;
-  const bool first = Source(sum.inputs[0]) == made;
-  const graph::ValueId other = sum.inputs[first ? 1 : 0];
-  // Both operands the linear's own, or one that is made only after it.
-  if (Source(other) == made || graph_.value(Source(other)).producer > node) return;
+  const graph::NodeId add = AddBehind(linear.outputs[0], node);
+  if (add < 0) return;
   absorbed_[static_cast<size_t>(add)] = true;
   residuals_.emplace(node, add);
+}
+
+void CardFusions::MatchDelta(graph::NodeId node) {
+  const graph::Node& delta = graph_.nodes[static_cast<size_t>(node)];
+  const auto input_of = [&](graph::NodeId id) {
+    return graph_.nodes[static_cast<size_t>(id)].inputs[0];
+  };
+  const auto match = [&](graph::ValueId value, bool normed) {
+    DeltaInput found;
+    graph::NodeId reader = node;
+    const int64_t dim = graph_.value(value).shape.ne[0];
+    const graph::NodeId norm = normed ? OwnProducer(value, BL_OP_L2_NORM, reader) : -1;
+    if (norm >= 0 && graph_.value(input_of(norm)).shape.ne[0] == dim) {
+      absorbed_[static_cast<size_t>(norm)] = true;
+      found.l2_norm = reader = norm;
+      value = input_of(norm);
+    }
+    found.x = value;
+    const graph::NodeId slice = OwnProducer(value, BL_OP_SLICE, reader);
+    if (slice < 0) return found;
+    const graph::Shape& whole = graph_.value(input_of(slice)).shape;
+    if (whole.ne[0] != whole.width()) return found;  // of heads: they do not lie one after another
+    absorbed_[static_cast<size_t>(slice)] = true;
+    found.x = input_of(slice);
+    found.first = graph_.nodes[static_cast<size_t>(slice)].attrs.I64("first");
+    return found;
+  };
+  DeltaFusion fusion;
+  fusion.q = match(delta.inputs[0], true);
+  fusion.k = match(delta.inputs[1], true);
+  fusion.v = match(delta.inputs[2], false);
+  deltas_.emplace(node, fusion);
+}
+
+void CardFusions::MatchGate(graph::NodeId node) {
+  const graph::Node& gate = graph_.nodes[static_cast<size_t>(node)];
+  const bool single = graph_.value(gate.inputs[0]).shape != graph_.value(gate.inputs[1]).shape;
+  GateFusion fusion;
+  if (!single) fusion.norm = OwnProducer(gate.inputs[0], BL_OP_RMS_NORM, node);
+  if (!single && fusion.norm < 0) {
+    const graph::NodeId slice = OwnProducer(gate.inputs[1], BL_OP_SLICE, node);
+    // Not one that is read as vectors of another length.
+    const bool same = slice >= 0 && graph_.value(Source(gate.inputs[1])).shape ==
+                                        graph_.value(gate.inputs[1]).shape;
+    if (same) fusion.slice = slice;
+  }
+  if (fusion.norm < 0) fusion.add = AddBehind(gate.outputs[0], node);
+  for (const graph::NodeId id : {fusion.norm, fusion.slice, fusion.add}) {
+    if (id >= 0) absorbed_[static_cast<size_t>(id)] = true;
+  }
+  gates_.emplace(node, fusion);
 }
 
 }  // namespace bloomery::exec

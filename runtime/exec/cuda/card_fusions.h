@@ -21,6 +21,25 @@ struct AttentionFusion {
   graph::NodeId rope = -1;  // of q (k's is the same), or -1
 };
 
+// What a delta rule's launch reads: heads inside of rows of `x` from value `first` on, and the norm
+// that it does itself.
+struct DeltaInput {
+  graph::ValueId x = 0;
+  int64_t first = 0;
+  graph::NodeId l2_norm = -1;  // or none
+};
+struct DeltaFusion {
+  DeltaInput q, k, v;
+};
+
+// What a gate's launch does beside it: the norm in front, or where there is none the slice that its
+// gates are, and a sum behind.
+struct GateFusion {
+  graph::NodeId norm = -1;   // rms_norm of x
+  graph::NodeId slice = -1;  // of gates
+  graph::NodeId add = -1;
+};
+
 class CardFusions {
  public:
   // `wanted`: values that are read after the pass.
@@ -30,6 +49,9 @@ class CardFusions {
   // Its work is done by another node's launch.
   bool absorbed(graph::NodeId node) const { return absorbed_[static_cast<size_t>(node)]; }
   const AttentionFusion* attention(graph::NodeId node) const;
+  // Of a delta rule or a gate.
+  const DeltaFusion& delta(graph::NodeId node) const { return deltas_.at(node); }
+  const GateFusion& gate(graph::NodeId node) const { return gates_.at(node); }
   // The add that a linear of one matrix does itself, or -1.
   graph::NodeId residual_add(graph::NodeId linear) const;
   // Nodes that read the value, in order. Reshapes of a value are read through.
@@ -46,6 +68,10 @@ class CardFusions {
   graph::NodeId OnlyAppendTo(uint32_t plane, graph::NodeId before) const;
   void MatchAttention(graph::NodeId node);
   void MatchResidual(graph::NodeId node);
+  void MatchDelta(graph::NodeId node);
+  void MatchGate(graph::NodeId node);
+  // The one add that reads `made` of `node`, where what it is added to is there by then; or -1.
+  graph::NodeId AddBehind(graph::ValueId made, graph::NodeId node) const;
 
   const graph::Graph& graph_;
   const std::vector<bool>& live_;
@@ -54,6 +80,8 @@ class CardFusions {
   std::vector<bool> absorbed_;
   std::map<graph::NodeId, AttentionFusion> attentions_;
   std::map<graph::NodeId, graph::NodeId> residuals_;
+  std::map<graph::NodeId, DeltaFusion> deltas_;
+  std::map<graph::NodeId, GateFusion> gates_;
 };
 
 }  // namespace bloomery::exec

@@ -36,7 +36,7 @@ CardLowering::Emitter CardLowering::FindEmitter(std::string_view op) {
     std::string_view op;
     Emitter emit;
   };
-  static constexpr std::array<Row, 12> kEmitters = {{
+  static constexpr std::array<Row, 17> kEmitters = {{
       {BL_OP_EMBED, &CardLowering::Embed},
       {BL_OP_RMS_NORM, &CardLowering::RmsNorm},
       {BL_OP_ADD, &CardLowering::Add},
@@ -49,6 +49,11 @@ CardLowering::Emitter CardLowering::FindEmitter(std::string_view op) {
       {BL_OP_ROUTER, &CardLowering::Router},
       {BL_OP_ROUTED_EXPERTS, &CardLowering::RoutedExperts},
       {BL_OP_SELECT_ROWS, &CardLowering::SelectRows},
+      {BL_OP_SLICE, &CardLowering::Slice},
+      {BL_OP_GATE, &CardLowering::Gate},
+      {BL_OP_L2_NORM, &CardLowering::L2Norm},
+      {BL_OP_SHORT_CONV, &CardLowering::ShortConv},
+      {BL_OP_DELTA_RULE, &CardLowering::DeltaRule},
   }};
   for (const Row& row : kEmitters) {
     if (row.op == op) return row.emit;

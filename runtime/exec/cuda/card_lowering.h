@@ -1,6 +1,7 @@
 // Inside lowering for a card: the state of one run over a graph. Each operator has a member that
 // emits its launches (card_lower.cc; linears in card_lower_linear.cc, routed experts in
-// card_lower_moe.cc, attention in card_lower_attention.cc).
+// card_lower_moe.cc, attention in card_lower_attention.cc, what recurrent layers need in
+// card_lower_recurrent.cc).
 #pragma once
 
 #include <cstdint>
@@ -84,6 +85,13 @@ class CardLowering {
   void Router(const graph::Node& node);
   void RoutedExperts(const graph::Node& node);
   void SelectRows(const graph::Node& node);
+  void Slice(const graph::Node& node);
+  void Gate(const graph::Node& node);
+  // The norm in front of a gate and the gate.
+  void GatedNorm(const graph::Node& node, const graph::Node& norm);
+  void L2Norm(const graph::Node& node);
+  void ShortConv(const graph::Node& node);
+  void DeltaRule(const graph::Node& node);
   void EmitPair(const graph::Node& node, bool product);
 
   // Few rows: norms and selections that their readers do themselves.

@@ -1,5 +1,7 @@
 #include "runtime/exec/cuda/card_program.h"
 
+#include <algorithm>
+
 #include "runtime/exec/cuda/card_layers.h"
 #include "runtime/exec/cuda/card_split.h"
 
@@ -14,6 +16,15 @@ kernels::cuda::PassRowsView CardBinder::PassRows() const {
   view.position = rows.array(CardRows::kIndex);  // text rows only: a position is an index
   view.rows = rows.rows;
   return view;
+}
+
+kernels::cuda::PassStatesView CardBinder::PassStates(int32_t slots) const {
+  const CardRows& rows = memory_.rows;
+  return {.segments = rows.word(CardRows::kSegments),
+          .first_row = rows.array(CardRows::kSegmentRow),
+          .lane_in = rows.array(CardRows::kLaneIn),
+          .lane_out = rows.array(CardRows::kLaneOut),
+          .most = std::min(rows.rows, slots)};
 }
 
 const int32_t* CardBinder::Live(bl_domain_kind domain) const {

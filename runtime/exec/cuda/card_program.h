@@ -20,6 +20,7 @@
 #include "kernels-common/attention/cuda/card_attention.h"
 #include "kernels-common/cuda/launch.h"
 #include "kernels-common/cuda/pass_rows.h"
+#include "kernels-common/cuda/pass_states.h"
 #include "kernels-common/cuda/rows.h"
 #include "kernels-common/linear/cuda/rows_linear.h"
 #include "kernels-common/linear/cuda/top_logits.h"
@@ -34,15 +35,35 @@
 
 namespace bloomery::exec {
 
-// What a pass and the host tell each other, in device memory and in its pinned twin: words, five
+// What a pass and the host tell each other, in device memory and in its pinned twin: words, eight
 // arrays of `rows` words, then the best logits of the first `top_rows` logit rows. One copy brings
 // words and arrays before the first launch, one takes everything back after the last.
 struct CardRows {
   // kExactRows: the first kLiveExact rows that attention takes in the exact order though the pass
   // is a prompt's: those of slots with at most kMaxHeadRows rows in it.
   // Failed*: the lowest row that failed, of the pass or of the logit rows; INT32_MAX: none.
-  enum Word { kFailedRow, kFailedLogits, kLive, kLiveLogits, kLiveTop, kLiveExact, kWords = 8 };
-  enum Array { kToken, kSlot, kIndex, kLogitMap, kExactRows, kArrays };
+  // kSegments and the last three arrays: PassStatesView's.
+  enum Word {
+    kFailedRow,
+    kFailedLogits,
+    kLive,
+    kLiveLogits,
+    kLiveTop,
+    kLiveExact,
+    kSegments,
+    kWords = 8
+  };
+  enum Array {
+    kToken,
+    kSlot,
+    kIndex,
+    kLogitMap,
+    kExactRows,
+    kSegmentRow,
+    kLaneIn,
+    kLaneOut,
+    kArrays
+  };
 
   int32_t* base = nullptr;
   int32_t rows = 0;      // the program's
@@ -97,6 +118,8 @@ class CardBinder {
 
   const CardRows& rows() const { return memory_.rows; }
   kernels::cuda::PassRowsView PassRows() const;
+  // Stretches of at most `slots` slots.
+  kernels::cuda::PassStatesView PassStates(int32_t slots) const;
   const int32_t* Live(bl_domain_kind domain) const;
   // Up to `max` rows of a domain, `each` things a row.
   kernels::cuda::RowBound Bound(bl_domain_kind domain, int64_t max, int32_t each = 1) const {
@@ -118,6 +141,7 @@ class CardBinder {
   const kernels::cuda::CardPlane& Plane(uint32_t plane) const {
     return memory_.planes->View(plane);
   }
+  kernels::cuda::StatePlane State(uint32_t plane) const { return memory_.planes->State(plane); }
   uint32_t* picks() const { return memory_.picks; }
   // Of a bank; null where it lies whole on the card.
   kernels::cuda::FrameMap FrameOf(size_t bank) const;

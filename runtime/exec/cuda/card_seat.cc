@@ -9,6 +9,8 @@
 #include "kernels-common/attention/cuda/rows_attention.h"
 #include "kernels-common/cpu/fp_environment.h"
 #include "kernels-common/cuda/read_rate.h"
+#include "kernels-common/delta/cuda/delta.h"
+#include "kernels-common/elementwise/cuda/elementwise.h"
 #include "kernels-common/layer/cuda/one_row_layers.h"
 #include "kernels-common/linear/cuda/prompt_linear.h"
 #include "kernels-common/linear/cuda/router.h"
@@ -16,6 +18,7 @@
 #include "kernels-common/linear/cuda/top_logits.h"
 #include "kernels-common/moe/cuda/prompt_experts.h"
 #include "kernels-common/moe/cuda/rows_experts.h"
+#include "kernels-common/norm/cuda/norm.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
@@ -23,6 +26,7 @@
 #include "runtime/exec/card_loading.h"
 #include "runtime/exec/cuda/card_load.h"
 #include "runtime/exec/cuda/card_lower.h"
+#include "runtime/exec/pass_inputs.h"
 #include "runtime/exec/placing.h"
 
 namespace bloomery::exec {
@@ -50,7 +54,7 @@ bool IsMissingCode(cudaError_t status) {
 }
 
 void PrepareKernels(const CardInfo& card) {
-  static constexpr std::array<Preparation, 8> kPreparations = {{
+  static constexpr std::array<Preparation, 11> kPreparations = {{
       {"attention", &cuda::PrepareAttention},
       {"prompt linear", &cuda::PreparePromptLinear},
       {"router", &cuda::PrepareRouterLinear},
@@ -59,6 +63,9 @@ void PrepareKernels(const CardInfo& card) {
       {"grouping of picks", &cuda::PreparePromptExperts},
       {"experts", &cuda::PrepareRowsExperts},
       {"layers", &cuda::PrepareOneRowLayers},
+      {"norms", &cuda::PrepareNorm},
+      {"gates", &cuda::PrepareGates},
+      {"the delta rule", &cuda::PrepareDelta},
   }};
   for (const Preparation& each : kPreparations) {
     const cudaError_t status = each.prepare();
@@ -187,6 +194,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   fetched_.resize(static_cast<size_t>(limits_.logit_rows_max));
   observed_.resize(options.observe.size() + 1);
   best_.reserve(static_cast<size_t>(cuda::kTopLogits));
+  segments_.reserve(static_cast<size_t>(limits_.rows_max));
 }
 
 std::vector<CardLoweredGraph> CardSeat::LowerAll(const SeatSource& source,
@@ -426,6 +434,7 @@ void CardSeat::WriteInputs(const CardProgram& program, std::span<const PassRow> 
     in.array(CardRows::kIndex)[i] = row.index;
     if (row.logits) in.array(CardRows::kLogitMap)[logits++] = static_cast<int32_t>(i);
   }
+  WriteStates(in, rows);
   int32_t exact = 0;
   for (size_t first = 0, end = 0; first < rows.size(); first = end) {
     end = first + 1;
@@ -442,6 +451,25 @@ void CardSeat::WriteInputs(const CardProgram& program, std::span<const PassRow> 
   *in.word(CardRows::kLiveLogits) = logits;
   *in.word(CardRows::kLiveTop) = std::min(logits, in.top_rows);
   last_logits_ = logits;
+}
+
+void CardSeat::WriteStates(const CardRows& in, std::span<const PassRow> rows) {
+  segments_.clear();
+  if (lanes_) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (i == 0 || rows[i - 1].slot != rows[i].slot) {
+        in.array(CardRows::kSegmentRow)[segments_.size()] = static_cast<int32_t>(i);
+        segments_.push_back({rows[i].slot, static_cast<int32_t>(i), 0, rows[i].index});
+      }
+      ++segments_.back().rows;
+    }
+    const std::span lane_in(in.array(CardRows::kLaneIn), rows.size());
+    const std::span lane_out(in.array(CardRows::kLaneOut), rows.size());
+    std::ranges::fill(lane_in, memory::Lanes::kNone);
+    std::ranges::fill(lane_out, memory::Lanes::kNone);
+    SetLanes(*lanes_, segments_, lane_in, lane_out);
+  }
+  *in.word(CardRows::kSegments) = static_cast<int32_t>(segments_.size());
 }
 
 void CardSeat::Run(std::span<const PassRow> rows) {
@@ -473,7 +501,13 @@ void CardSeat::Run(std::span<const PassRow> rows) {
   last_ = &ready.program;
   std::fill(fetched_.begin(), fetched_.end(), false);
   CountPass(rows.size());
-  for (const PassRow& row : rows) planes_->SetLength(row.slot, row.index + 1);
+  CardRows in = ready.program.inputs();
+  in.base = reinterpret_cast<int32_t*>(words_in_.data());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    planes_->SetLength(rows[i].slot, rows[i].index + 1);
+    const int32_t lane = lanes_ ? in.array(CardRows::kLaneOut)[i] : memory::Lanes::kNone;
+    if (lane >= 0) lanes_->Set(rows[i].slot, lane, rows[i].index + 1);
+  }
   RecordPicks(rows.size());
   driver().PassRan(rows, split_ == nullptr ? 0 : split_->host().counts().seconds);
 }
@@ -723,13 +757,40 @@ Observation CardSeat::Observe(std::string_view name) const {
 void CardSeat::Cut(int32_t slot, int32_t length) {
   CheckCut(slot, length);
   driver().RowsCut(slot, length);
-  if (length < planes_->Length(slot)) planes_->SetLength(slot, length);
+  if (length >= planes_->Length(slot)) return;
+  planes_->SetLength(slot, length);
+  if (lanes_) lanes_->Cut(slot, length);
 }
 
 void CardSeat::CopySlot(int32_t from, int32_t to, int32_t length) {
   CheckCopy(from, to, length);
   Enter();
   planes_->Copy(from, to, length, stream());
+  if (!lanes_) return;
+  lanes_->Cut(to, 0);
+  const int32_t lane = lanes_->Holding(from, length);
+  if (lane < 0) return;  // of no rows
+  planes_->CopyLane(from, to, lane, stream());
+  lanes_->Set(to, lane, length);
+}
+
+void CardSeat::ReadCheckpoint(int32_t slot, std::span<std::byte> bytes) {
+  const int32_t lane = CheckpointLane(slot, bytes.size());
+  Enter();
+  planes_->ReadLane(slot, lane, bytes, stream());
+  CheckCuda(cudaStreamSynchronize(stream()), "copying a state from the card");
+}
+
+void CardSeat::RestoreCheckpoint(int32_t slot, int32_t length, std::span<const std::byte> bytes) {
+  CheckRestore(slot, length, bytes.size());
+  Enter();
+  lanes_->Cut(slot, 0);
+  const int32_t lane = lanes_->Claim(slot, 0);
+  planes_->WriteLane(slot, lane, bytes, stream());
+  CheckCuda(cudaStreamSynchronize(stream()), "copying a state to the card");
+  driver().RowsCut(slot, length);
+  planes_->SetLength(slot, length);
+  lanes_->Set(slot, lane, length);
 }
 
 void CardSeat::ReadRows(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) {

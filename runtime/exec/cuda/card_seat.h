@@ -40,6 +40,8 @@ class CardSeat : public Seat {
   void CopySlot(int32_t from, int32_t to, int32_t length) override;
   void ReadRows(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) override;
   void AppendRows(int32_t slot, const RowChunk& chunk, int32_t skip, int32_t count) override;
+  void ReadCheckpoint(int32_t slot, std::span<std::byte> bytes) override;
+  void RestoreCheckpoint(int32_t slot, int32_t length, std::span<const std::byte> bytes) override;
 
   int32_t Length(int32_t slot) const override { return planes_->Length(slot); }
   Observation Observe(std::string_view name) const override;
@@ -107,6 +109,8 @@ class CardSeat : public Seat {
   void RecordPicks(size_t rows);
   const Ready& ReadyFor(size_t rows) const;
   void WriteInputs(const CardProgram& program, std::span<const PassRow> rows);
+  // The stretches of slots, and the lanes that they read and write.
+  void WriteStates(const CardRows& in, std::span<const PassRow> rows);
   void Start(const Ready& ready, int32_t rows);
   // The program's launches one by one, and the host's parts that they need in between. `mark` is
   // called before each and after the last.
@@ -146,7 +150,8 @@ class CardSeat : public Seat {
   PinnedBuffer state_rows_;   // a chunk of rows on its way to or from a slot
   std::vector<Ready> ready_;  // row buckets ascending
   const CardProgram* last_ = nullptr;
-  int32_t last_logits_ = 0;  // logit rows of the last pass
+  int32_t last_logits_ = 0;           // logit rows of the last pass
+  std::vector<bl_segment> segments_;  // of a pass, where there are lanes
   SeatCounters counters_;
   // Rows of logits and observed values, fetched when they are asked for. Rows beyond the slots
   // (measuring, not serving) get their room then.

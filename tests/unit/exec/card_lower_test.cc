@@ -16,6 +16,8 @@ namespace bloomery::exec {
 namespace {
 
 using model::TensorType;
+using test::Refusal;
+using test::RefusalOf;
 using test::ToySeat;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -130,6 +132,121 @@ TEST(CardLower, ASplitBankIsHandedOverInsideAPassOfFewRowsAndBetweenThePromptsLa
                           "rms_norm", "router", "router", "routed_experts", "routed_experts",
                           "routed_experts", "routed_experts", "routed_experts",
                           "routed_experts needs", "select_rows", "rms_norm", "head"));
+}
+
+// A gated delta-net layer of one key head and two value heads of 32, and a gated attention layer of
+// two heads of 32, each with a gated sum behind.
+struct HybridLayers {
+  explicit HybridLayers(uint64_t key_dim = 32) : keys(static_cast<int64_t>(key_dim)) {
+    const uint64_t channels = 2 * key_dim + 64;
+    norm = toy.Add("norm", {256});
+    qkv = toy.Add("qkv", {256, channels}, TensorType::kQ4_K);
+    z = toy.Add("z", {256, 64}, TensorType::kQ4_K);
+    a = toy.Add("a", {256, 2}, TensorType::kBF16);
+    b = toy.Add("b", {256, 2}, TensorType::kBF16);
+    conv = toy.Add("conv", {4, channels});
+    decay = toy.Add("decay", {2});
+    dt_bias = toy.Add("dt_bias", {2});
+    head_norm = toy.Add("head_norm", {32});
+    out = toy.Add("out", {64, 256}, TensorType::kF16);
+    gate = toy.Add("gate", {256, 1});
+    q = toy.Add("q", {256, 128}, TensorType::kQ4_K);
+    k = toy.Add("k", {256, 32}, TensorType::kQ4_K);
+    head = toy.Add("head", {256, ToySeat::kVocabulary});
+    k_plane = toy.AddPlane("k", 32, BL_F16);
+    v_plane = toy.AddPlane("v", 32, BL_F16);
+    conv_state = Fixed("conv", 3 * channels);
+    state = Fixed("delta", 2 * key_dim * 32);
+  }
+  sdk::Plane Fixed(const std::string& name, uint64_t width) {
+    const sdk::Plane plane = toy.AddPlane(name, width);
+    toy.description.planes.back().rule = BL_PLANE_FIXED;
+    return plane;
+  }
+
+  sdk::Value Delta(sdk::Graph& g, sdk::Value x) const {
+    const auto [mixed_in, zv, av, bv] = g.Linear(g.RmsNorm(x, norm, 1e-6), {qkv, z, a, b});
+    const sdk::Value mixed = g.ShortConv(mixed_in, conv, conv_state);
+    const auto heads = [&](int64_t first, int64_t count, int64_t n) {
+      return g.Reshape(g.Slice(mixed, first, count), {count / n, n});
+    };
+    const sdk::Value read = g.DeltaRule({.q = g.L2Norm(heads(0, keys, 1), 1e-6, 0.125),
+                                         .k = g.L2Norm(heads(keys, keys, 1), 1e-6),
+                                         .v = heads(2 * keys, 64, 2),
+                                         .a = av,
+                                         .b = bv,
+                                         .decay = decay,
+                                         .dt_bias = dt_bias,
+                                         .state = state},
+                                        "tiled");
+    if (export_read) g.Export("read", read);
+    const sdk::Value gated =
+        g.Gate(g.RmsNorm(read, head_norm, 1e-6), g.Reshape(zv, {32, 2}), "silu");
+    return g.Add(x, g.Linear(g.Reshape(gated, {64}), out));
+  }
+  sdk::Value Attention(sdk::Graph& g, sdk::Value x) const {
+    const sdk::Value normed = g.RmsNorm(x, norm, 1e-6);
+    const auto [both, kv] = g.Linear(normed, {q, k});
+    const sdk::Value pairs = g.Reshape(both, {64, 2});
+    g.Append(kv, k_plane);
+    g.Append(kv, v_plane);
+    const sdk::Value mixed =
+        g.Attention(g.Slice(pairs, 0, 32), k_plane, v_plane, {.kv_heads = 1, .scale = 0.125});
+    const sdk::Value gated = g.Gate(mixed, g.Slice(pairs, 32, 32), "sigmoid");
+    return g.Add(x,
+                 g.Gate(g.Linear(g.Reshape(gated, {64}), out), g.Linear(normed, gate), "sigmoid"));
+  }
+
+  CardLoweredGraph Lower(int32_t rows, std::vector<std::string> wanted = {"logits"}) {
+    const graph::Graph graph = toy.MakeGraph(rows, [&](sdk::Graph& g) {
+      const sdk::Value x = Attention(g, Delta(g, g.Embed(g.Tokens(), toy.table)));
+      g.Export("logits", g.Head(g.SelectRows(x), head));
+    });
+    const CardWeightLayout layout(toy.Model(), toy.description);
+    return LowerForCard(graph, toy.description,
+                        {.rows = rows,
+                         .top_rows = 1,
+                         .weights = &layout,
+                         .slot_context = 64,
+                         .wanted = std::move(wanted)});
+  }
+  std::vector<std::string> Launches(int32_t rows, std::vector<std::string> wanted = {"logits"}) {
+    std::vector<std::string> names;
+    for (const auto& launch : Lower(rows, std::move(wanted)).launches) {
+      names.emplace_back(launch.op);
+    }
+    return names;
+  }
+
+  ToySeat toy;
+  int64_t keys;
+  bool export_read = false;
+  sdk::Weight norm, qkv, z, a, b, conv, decay, dt_bias, head_norm, out, gate, q, k, head;
+  sdk::Plane k_plane, v_plane, conv_state, state;
+};
+
+TEST(CardLower, ADeltaLayerTakesSlicesAndNormsIntoItsOwnLaunches) {
+  // Projections of two kinds of weights, convolution, delta rule with slices and L2 norms, norm and
+  // gate, output and sum. Gated attention: the slice of queries, attention with its appends, gate,
+  // output, the gate of the row, gate and sum.
+  EXPECT_THAT(
+      HybridLayers().Launches(1),
+      ElementsAre("embed", "linear", "linear", "short_conv", "delta_rule", "gate", "linear",
+                  "linear", "slice", "attention", "gate", "linear", "linear", "gate", "head"));
+  // What is read from elsewhere, too, is made by a launch of its own.
+  HybridLayers observed;
+  observed.export_read = true;
+  EXPECT_THAT(observed.Launches(1, {"logits", "read"}), testing::Contains("delta_rule"));
+  EXPECT_THAT(HybridLayers().Lower(16).inexact,
+              ElementsAre("attention/1 on the card, prompts (band)",
+                          "linear/1 on the card, prompts (band)"));
+}
+
+TEST(CardLower, HeadsOfMoreKeysThanTheDeltaKernelTakesAreRefusedByName) {
+  const Refusal refusal = RefusalOf([] { HybridLayers(272).Lower(1); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
+  EXPECT_THAT(refusal.message, testing::AllOf(HasSubstr("delta_rule"), HasSubstr("272 keys"),
+                                              HasSubstr("up to 256")));
 }
 
 TEST(CardWeightLayout, ABankOfFramesTakesTheBytesOfItsFrames) {

@@ -35,7 +35,8 @@ constexpr const char* kRecipe = R"({
     {"name": "output.weight", "ne": ["width", "vocabulary"], "fill": "normal"}]})";
 
 std::string Refused(const std::string& json) {
-  const Refusal refusal = RefusalOf([&] { FixtureRecipe::Parse(json, "r.json").Tensors(); });
+  const Refusal refusal =
+      RefusalOf([&] { FixtureRecipe::ParseAll(json, "r.json").front().Tensors(); });
   EXPECT_EQ(refusal.kind, ErrorKind::kBadModel);
   EXPECT_THAT(refusal.message, HasSubstr("r.json"));
   return refusal.message;
@@ -50,7 +51,7 @@ std::string Changed(const std::string& from, const std::string& to) {
 }
 
 TEST(FixtureRecipe, TensorsStandInFileOrderWithTheirSizes) {
-  FixtureRecipe recipe = FixtureRecipe::Parse(kRecipe, "r.json");
+  FixtureRecipe recipe = FixtureRecipe::ParseAll(kRecipe, "r.json").front();
   recipe.Set("layers", 2);
   recipe.Set("vocabulary", 300);
   recipe.Set("experts", 8);
@@ -67,6 +68,34 @@ TEST(FixtureRecipe, TensorsStandInFileOrderWithTheirSizes) {
   EXPECT_EQ(keys[0].first, "toy.block_count");
   EXPECT_EQ(std::get<uint64_t>(keys[0].second.data), 2u);
   EXPECT_EQ(std::get<double>(keys[1].second.data), 0.5);
+}
+
+// A file may hold recipes of several architectures, and layers of two kinds.
+TEST(FixtureRecipe, TensorsMayBeOfSomeLayersAndRecipesAnArray) {
+  std::string other = kRecipe;
+  other.replace(other.find("\"toy\""), 5, "\"hybrid\"");
+  const std::string norm = "\"ne\": [\"width\"], \"fill\": \"gains\"";
+  other.replace(other.find(norm), norm.size(),
+                "\"ne\": [\"width\"], \"fill\": \"uniform\", \"low\": -4, \"high\": -1, "
+                "\"every\": \"used\"");
+  const std::string router = "\"picks\": \"used\"";
+  other.replace(other.find(router), router.size(), router + ", \"except_every\": \"used\"");
+  std::vector<FixtureRecipe> recipes =
+      FixtureRecipe::ParseAll("[" + std::string(kRecipe) + "," + other + "]", "r.json");
+  ASSERT_EQ(recipes.size(), 2u);
+  EXPECT_THAT(recipes[1].architectures(), testing::ElementsAre("hybrid"));
+  recipes[1].Set("layers", 4);
+  std::vector<std::string> norms, routers;
+  for (const FixtureTensor& tensor : recipes[1].Tensors()) {
+    if (tensor.fill == Fill::kUniform) norms.push_back(tensor.name);
+    if (tensor.fill == Fill::kRouter) routers.push_back(tensor.name);
+  }
+  EXPECT_THAT(norms, testing::ElementsAre("blk.1.attn_norm.weight", "blk.3.attn_norm.weight"));
+  EXPECT_THAT(routers,
+              testing::ElementsAre("blk.0.ffn_gate_inp.weight", "blk.2.ffn_gate_inp.weight"));
+  EXPECT_THAT(Refused(Changed("\"gains\"", "\"uniform\"")), HasSubstr("'low' must be below"));
+  EXPECT_THAT(Refused(Changed("\"gains\"", "\"gains\", \"every\": \"0\"")),
+              HasSubstr("every 0 layers"));
 }
 
 TEST(FixtureRecipe, WrongRecipesAreRefusedByField) {
@@ -174,7 +203,7 @@ TEST(RandomWeights, PoolRowsHaveTheDeviationAskedFor) {
 class FixtureTest : public testing::Test {
  protected:
   void Write(const std::string& path, uint64_t seed, double locality, int32_t threads) const {
-    FixtureRecipe recipe = FixtureRecipe::Parse(kRecipe, "r.json");
+    FixtureRecipe recipe = FixtureRecipe::ParseAll(kRecipe, "r.json").front();
     recipe.Set("layers", 2);
     recipe.Set("vocabulary", 3000);
     const model::ModelFile demo = model::OpenGguf(
