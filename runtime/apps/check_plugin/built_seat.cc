@@ -5,11 +5,11 @@
 
 namespace bloomery::apps::check {
 
-BuiltSeat::BuiltSeat(const Subject& subject)
+BuiltSeat::BuiltSeat(const Subject& subject, model::ModelFile model, const HostWrap& wrap)
     : plugin_(plugin::LoadPlugin(subject.path)),
-      model_(OpenModel(subject)),
+      model_(std::move(model)),
       host_model_(model_),
-      instance_(plugin_, host_model_.raw(), limits::kPluginHostBytesMax),
+      instance_(plugin_, host_model_.raw(), limits::kPluginHostBytesMax, wrap),
       description_(plugin::CheckDescription(instance_.Describe(), plugin_.name, model_, {})),
       info_(exec::MakeSeatInfo(description_)),
       operators_(plugin_.name, description_) {}

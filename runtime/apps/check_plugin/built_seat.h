@@ -13,7 +13,9 @@ namespace bloomery::apps::check {
 
 class BuiltSeat {
  public:
-  explicit BuiltSeat(const Subject& subject);
+  explicit BuiltSeat(const Subject& subject) : BuiltSeat(subject, OpenModel(subject)) {}
+  // Of another model than the subject's; `wrap` as RawInstance takes it.
+  BuiltSeat(const Subject& subject, model::ModelFile model, const HostWrap& wrap = {});
 
   struct Result {
     bl_status status = BL_OK;
@@ -29,6 +31,9 @@ class BuiltSeat {
 
   const plugin::Description& description() const { return description_; }
   const plugin::LoadedPlugin& plugin() const { return plugin_; }
+  const model::ModelFile& model() const { return model_; }
+  const bl_model& host_model() const { return host_model_.raw(); }
+  RawInstance& instance() { return instance_; }
 
  private:
   plugin::LoadedPlugin plugin_;

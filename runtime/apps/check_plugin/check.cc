@@ -49,15 +49,38 @@ Answer AskProbe(const plugin::LoadedPlugin& plugin, const bl_model& model, bl_cl
   return {status, reason.text};
 }
 
+// Sebastiano Vigna's splitmix64: every seed is a good one.
+uint64_t Random::Next() {
+  uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+std::string Random::Word() {
+  std::string word;
+  while (word.size() < 8) word += static_cast<char>('a' + Below(26));
+  return word;
+}
+
+std::vector<int32_t> Random::Tokens(int32_t n, int32_t vocabulary) {
+  std::vector<int32_t> tokens(static_cast<size_t>(n));
+  for (int32_t& token : tokens) {
+    token = static_cast<int32_t>(Below(static_cast<uint64_t>(vocabulary)));
+  }
+  return tokens;
+}
+
 RawInstance::RawInstance(const plugin::LoadedPlugin& plugin, const bl_model& model,
-                         uint64_t host_bytes_max)
+                         uint64_t host_bytes_max, const HostWrap& wrap)
     : plugin_(plugin), host_(plugin.name, host_bytes_max, {}) {
   params_.size = sizeof(params_);
   params_.n_slots = 2;
   params_.n_ctx = 4096;
   params_.rows_max = 512;
   params_.features = BL_FEATURE_OBSERVE;
-  const bl_status status = plugin_.table->create(&host_.raw(), &model, &params_, &instance_);
+  const bl_host& lent = wrap ? wrap(host_.raw()) : host_.raw();
+  const bl_status status = plugin_.table->create(&lent, &model, &params_, &instance_);
   created_ = {status, host_.reason().text};
   Expect(status != BL_OK || instance_ != nullptr, "create returned BL_OK without an instance");
   if (status != BL_OK) {

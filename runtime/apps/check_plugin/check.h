@@ -4,6 +4,7 @@
 
 #include <bloomery/plugin.h>
 
+#include <functional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -22,6 +23,7 @@ namespace bloomery::apps::check {
 struct Subject {
   std::string path;        // the binary
   std::string model_path;  // a model it serves; empty: none given
+  uint64_t seed = 1;       // of everything a test chooses at random
 };
 
 struct Check {
@@ -51,6 +53,12 @@ std::vector<Check> ProbeChecks();
 std::vector<Check> InstanceChecks();
 std::vector<Check> BuildChecks();
 std::vector<Check> KernelChecks();
+std::vector<Check> FileChecks();
+std::vector<Check> LifecycleChecks();
+std::vector<Check> ThreadChecks();
+std::vector<Check> ImportChecks();
+std::vector<Check> StateChecks();
+std::vector<Check> ChatChecks();
 
 // Helpers of the checks.
 std::string ManifestPath(const std::string& binary);
@@ -70,10 +78,27 @@ void ExpectReasoned(const Answer& answer, const std::string& call);
 // probe through a sink of its own.
 Answer AskProbe(const plugin::LoadedPlugin& plugin, const bl_model& model, bl_claim& claim);
 
+// Numbers of a test's own, the same for the same seed on every machine.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t Next();                                   // any 64 bits
+  uint64_t Below(uint64_t n) { return Next() % n; }  // n > 0
+  std::string Word();                                // eight letters
+  std::vector<int32_t> Tokens(int32_t n, int32_t vocabulary);
+
+ private:
+  uint64_t state_;
+};
+
+// Puts a table of a test's own before the host's, which outlives the instance.
+using HostWrap = std::function<const bl_host&(const bl_host& inner)>;
+
 // A bare instance: created without checks, destroyed at the end.
 class RawInstance {
  public:
-  RawInstance(const plugin::LoadedPlugin& plugin, const bl_model& model, uint64_t host_bytes_max);
+  RawInstance(const plugin::LoadedPlugin& plugin, const bl_model& model, uint64_t host_bytes_max,
+              const HostWrap& wrap = {});
   ~RawInstance() { Destroy(); }
   RawInstance(const RawInstance&) = delete;
   RawInstance& operator=(const RawInstance&) = delete;

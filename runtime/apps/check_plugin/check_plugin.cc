@@ -29,11 +29,14 @@ constexpr int kTimeLimitSecondsMax = 3600;
 
 constexpr std::string_view kUsage =
     "usage: bloomery check-plugin PATH [--model FILE] [--json] [--filter TEXT]\n"
-    "                             [--time-limit SECONDS] [--in-process] [--list]\n"
+    "                             [--seed NUMBER] [--time-limit SECONDS] [--in-process] [--list]\n"
     "  PATH          the plugin's shared object, its manifest beside it\n"
     "  --model       a model the plugin serves; without it the tests that need one are skipped\n"
     "  --json        the report as one JSON object\n"
     "  --filter      only tests whose name contains TEXT\n"
+    "  --seed        of what tests choose at random, 0 … 2^64-1 (default 1): a report says it, "
+    "and\n"
+    "                the same seed chooses the same\n"
     "  --time-limit  seconds for one test (default 30)\n"
     "  --in-process  run in this process, for a debugger: a crash ends everything\n"
     "  --list        print the names of the tests and stop\n";
@@ -54,6 +57,20 @@ std::string ValueOf(std::span<const std::string> args, size_t& i) {
   return args[++i];
 }
 
+// The option's value as a number in low … high.
+template <class Number>
+Number NumberOf(std::span<const std::string> args, size_t& i, Number low, Number high) {
+  const std::string& option = args[i];
+  const std::string text = ValueOf(args, i);
+  Number value{};
+  const auto [at, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || at != text.data() + text.size() || value < low || value > high) {
+    throw Error(ErrorKind::kUsage, option + " '" + text + "' is not a number of " +
+                                       std::to_string(low) + " … " + std::to_string(high));
+  }
+  return value;
+}
+
 Options ParseOptions(std::span<const std::string> args) {
   Options options;
   for (size_t i = 0; i < args.size(); ++i) {
@@ -65,13 +82,9 @@ Options ParseOptions(std::span<const std::string> args) {
     } else if (arg == "--run-one") {
       options.run_one = ValueOf(args, i);
     } else if (arg == "--time-limit") {
-      const std::string text = ValueOf(args, i);
-      const char* end = text.data() + text.size();
-      const auto [at, error] = std::from_chars(text.data(), end, options.time_limit_seconds);
-      if (error != std::errc() || at != end || options.time_limit_seconds < 1 ||
-          options.time_limit_seconds > kTimeLimitSecondsMax) {
-        throw Error(ErrorKind::kUsage, "--time-limit '" + text + "' is not 1 … 3600 seconds");
-      }
+      options.time_limit_seconds = NumberOf<int>(args, i, 1, kTimeLimitSecondsMax);
+    } else if (arg == "--seed") {
+      options.subject.seed = NumberOf<uint64_t>(args, i, 0, UINT64_MAX);
     } else if (arg == "--json") {
       options.json = true;
     } else if (arg == "--in-process") {
@@ -94,8 +107,10 @@ Options ParseOptions(std::span<const std::string> args) {
 
 std::vector<Check> AllChecks() {
   std::vector<Check> all;
-  for (const auto& topic : {check::BinaryChecks(), check::LoadChecks(), check::ProbeChecks(),
-                            check::InstanceChecks(), check::BuildChecks(), check::KernelChecks()}) {
+  for (const auto& topic :
+       {check::BinaryChecks(), check::LoadChecks(), check::ProbeChecks(), check::InstanceChecks(),
+        check::LifecycleChecks(), check::ThreadChecks(), check::ImportChecks(), check::FileChecks(),
+        check::BuildChecks(), check::KernelChecks(), check::StateChecks(), check::ChatChecks()}) {
     all.insert(all.end(), topic.begin(), topic.end());
   }
   return all;
@@ -173,6 +188,7 @@ Outcome RunApart(std::span<const std::string> self, const Check& test, const Opt
   if (!options.subject.model_path.empty()) {
     command.insert(command.end(), {"--model", options.subject.model_path});
   }
+  command.insert(command.end(), {"--seed", std::to_string(options.subject.seed)});
   command.insert(command.end(), {"--run-one", test.name});
   return Judge(check::RunChild(command, std::chrono::seconds(options.time_limit_seconds)),
                options.time_limit_seconds);
@@ -184,6 +200,8 @@ Outcome RunOne(std::span<const std::string> self, const Check& test, const Optio
   }
   return options.in_process ? RunHere(test, options.subject) : RunApart(self, test, options);
 }
+
+std::string AbiText() { return std::to_string(BL_ABI_MAJOR) + "." + std::to_string(BL_ABI_MINOR); }
 
 class Report {
  public:
@@ -211,10 +229,14 @@ class Report {
     const size_t passed = counts_[0], failed = counts_[1], skipped = counts_[2];
     if (!options_.json) {
       out_ << options_.subject.path << ": " << passed << " passed, " << failed << " failed, "
-           << skipped << " skipped\n";
+           << skipped << " skipped (seed " << options_.subject.seed << ")\n";
     } else {
       auto& allocator = document_.GetAllocator();
       document_.AddMember("plugin", rapidjson::Value(options_.subject.path, allocator), allocator);
+      document_.AddMember("abi", rapidjson::Value(AbiText(), allocator), allocator);
+      document_.AddMember("model", rapidjson::Value(options_.subject.model_path, allocator),
+                          allocator);
+      document_.AddMember("seed", options_.subject.seed, allocator);
       document_.AddMember("passed", uint64_t{passed}, allocator);
       document_.AddMember("failed", uint64_t{failed}, allocator);
       document_.AddMember("skipped", uint64_t{skipped}, allocator);

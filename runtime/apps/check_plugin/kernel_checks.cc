@@ -7,9 +7,11 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 
 #include "runtime/apps/check_plugin/built_seat.h"
+#include "runtime/apps/check_plugin/import_watch.h"
 
 namespace bloomery::apps::check {
 namespace {
@@ -84,6 +86,19 @@ class KernelRun {
   }
 
   const std::string& name() const { return name_; }
+  // Equal for runs of one operator on equal inputs.
+  std::string signature() const {
+    std::string text = name_;
+    for (const bl_attr& attr : attrs_.view()) {
+      text += std::string(" ") + attr.key;
+      const auto* bytes = static_cast<const char*>(attr.value);
+      if (attr.type == BL_ATTR_I64 || attr.type == BL_ATTR_F64) text.append(bytes, attr.count * 8);
+    }
+    for (const bl_tensor& in : in_) {
+      for (const int64_t n : in.ne) text += " " + std::to_string(n);
+    }
+    return text;
+  }
   bool supported() const { return kernel_.supports == nullptr || kernel_.supports(&args_) != 0; }
 
   // The bytes of all outputs after a run of `live` rows; the pieces in the order of the mode.
@@ -270,10 +285,40 @@ void KeepRowsApart(const Subject& subject) {
   });
 }
 
+void AllocateAndLockNothing(const Subject& subject) {
+  plugin::LoadPlugin(subject.path);
+  ImportWatch watch(subject.path);
+  ForEachKernel(subject, [&](KernelRun& run, const plugin::Kernel&) {
+    run.Run(kCapacity, KernelRun::Order::kUp);  // whatever it does once, it has done
+    watch.Reset();
+    run.Run(kCapacity, KernelRun::Order::kUp);
+    const ImportCounts counts = watch.counts();
+    Expect(counts.allocations + counts.maps == 0, run.name() + ": allocates in a pass");
+    Expect(counts.locks == 0, run.name() + ": takes a lock in a pass");
+    Expect(counts.outside.empty(), run.name() + ": calls " + counts.outside + " in a pass");
+  });
+}
+
+// Kernels of one operator are versions of one definition: those that promise bits agree in them.
+void AgreeWithEachOther(const Subject& subject) {
+  std::map<std::string, std::string> first;  // by operator: what its first exact kernel gave
+  size_t compared = 0;
+  ForEachKernel(subject, [&](KernelRun& run, const plugin::Kernel& kernel) {
+    if (kernel.numeric_class == BL_BAND) return;
+    const std::string bytes = run.Run(kCapacity, KernelRun::Order::kUp);
+    const auto [known, fresh] = first.emplace(run.signature(), bytes);
+    compared += fresh ? 0 : 1;
+    Expect(known->second == bytes, run.name() + ": two of its kernels give different bits");
+  });
+  if (compared == 0) throw NotApplicable("no operator of the plugin has two kernels");
+}
+
 }  // namespace
 
 std::vector<Check> KernelChecks() {
-  return {{"kernels.stay_inside_their_buffers", true, StayInsideTheirBuffers},
+  return {{"kernels.allocate_and_lock_nothing", true, AllocateAndLockNothing},
+          {"kernels.agree_with_each_other", true, AgreeWithEachOther},
+          {"kernels.stay_inside_their_buffers", true, StayInsideTheirBuffers},
           {"kernels.do_not_depend_on_order", true, DoNotDependOnOrder},
           {"kernels.keep_rows_apart", true, KeepRowsApart}};
 }

@@ -4,7 +4,9 @@
  *
  * Loading a plugin touches no device, file or environment variable. Life cycle, all on the [load]
  * thread: probe (any number of times, on any model) → create → describe → builds, prepares →
- * destroy. Two instances may live at once. The library stays loaded until the process ends.
+ * destroy. Two instances may live at once. The library stays loaded until the process ends. Small
+ * objects may come from the C library; blocks of 1 MiB and more, and whatever grows with the
+ * context, come from bl_host.alloc.
  */
 #ifndef BLOOMERY_PLUGIN_H_
 #define BLOOMERY_PLUGIN_H_

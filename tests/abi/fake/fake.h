@@ -7,6 +7,7 @@
 
 #include <bloomery/bloomery.hpp>
 #include <cmath>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,9 +40,43 @@ struct ScaleKernel {
   }
 };
 
+// out = x * x, with two kernels and an expansion that all say so.
+struct SquareOp {
+  static void Infer(const sdk::InferCall& call) { call.SetOut(0, call.In(0)); }
+  static void Expand(sdk::Graph& g, const sdk::NodeView& node, std::span<sdk::Value> outs) {
+    outs[0] = g.Mul(node.inputs[0], node.inputs[0]);
+  }
+};
+
+struct SquareKernel {
+  static int32_t Tasks(const sdk::Args& args) { return args.live_rows(); }
+  static void Run(const sdk::Args& args, int32_t row) {
+    const auto in = args.In(0).Row<const float>(row);
+    const auto out = args.Out(0).Row<float>(row);
+    for (size_t i = 0; i < in.size(); ++i) out[i] = in[i] * in[i];
+  }
+};
+
+struct SquareAtOnceKernel {
+  static int32_t Tasks(const sdk::Args& /*args*/) { return 1; }
+  static void Run(const sdk::Args& args, int32_t /*task*/) {
+    for (int32_t row = 0; row < args.live_rows(); ++row) SquareKernel::Run(args, row);
+  }
+};
+
 inline constexpr bl_chat_recording kFakeRecordings[] = {
-    {sizeof(bl_chat_recording), 0, R"({"messages": [{"role": "user", "content": "hi"}]})", nullptr,
-     "<think>short</think>hello", R"({"content": "hello", "reasoning_content": "short"})"}};
+    {sizeof(bl_chat_recording), 0, R"({"messages": [{"role": "user", "content": "hi"}]})",
+     "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n", "<think>short</think>hello",
+     R"({"content": "hello", "reasoning_content": "short"})"},
+    {sizeof(bl_chat_recording), 0,
+     R"({"messages": [{"role": "user", "content": "time?"}], "tools": [{"type": "function",
+         "function": {"name": "clock", "parameters": {"type": "object",
+                      "properties": {"zone": {"type": "string"}}}}}]})",
+     nullptr,
+     "Let me look.<tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n"
+     "</tool_call>",
+     R"({"content": "Let me look.", "tool_calls": [{"type": "function",
+         "function": {"name": "clock", "arguments": "{\"zone\":\"UTC\"}"}}]})"}};
 
 inline constexpr bl_chat_1 kFakeChat = {
     .size = sizeof(bl_chat_1),
@@ -59,7 +94,7 @@ inline constexpr bl_chat_1 kFakeChat = {
     .n_stop_ids = 0,
     .sampling = {sizeof(bl_sampling), 20, 0.6, 0.95, 0.0, 0.0},
     .recordings = kFakeRecordings,
-    .n_recordings = 1,
+    .n_recordings = 2,
     .reserved = 0,
 };
 
@@ -102,6 +137,9 @@ class Fake {
     seat.AddOp<ScaleOp>(
         {.name = FAKE_NAME ".scale", .inputs = {{"x"}}, .outputs = {{"y"}}, .attrs = {"factor"}});
     seat.AddCpuKernel<ScaleKernel>({.in = {BL_ENC_F32}, .out = {BL_ENC_F32}});
+    seat.AddOp<SquareOp>({.name = FAKE_NAME ".square", .inputs = {{"x"}}, .outputs = {{"y"}}});
+    seat.AddCpuKernel<SquareKernel>({.in = {BL_ENC_F32}, .out = {BL_ENC_F32}, .priority = 1});
+    seat.AddCpuKernel<SquareAtOnceKernel>({.in = {BL_ENC_F32}, .out = {BL_ENC_F32}});
     seat.AddEntry<&Fake::BuildMain>({.name = "main"});
   }
 
@@ -174,7 +212,7 @@ class Fake {
           g.Attention(rotated, at.k, at.v,
                       {.kv_heads = kv_heads, .scale = 1.0 / std::sqrt(static_cast<double>(d))});
       x = g.Add(x, g.Linear(g.Reshape(a, {static_cast<int64_t>(width_)}), at.out));
-      const sdk::Value in[] = {g.Mul(y, y)};
+      const sdk::Value in[] = {g.Node(FAKE_NAME ".square", 1, std::span(&y, 1), {}, {}, {})};
       const auto scaled =
           g.Node(FAKE_NAME ".scale", 1, in, {}, {}, sdk::Attrs().F64("factor", factor_));
       const auto routed = g.Router(scaled, at.router, {.used = static_cast<int64_t>(used_)});

@@ -1,12 +1,16 @@
 // The fake plugin with one thing broken, chosen by FLAW: check-plugin must fail each, in the test
 // that is about it. FLAW is the name of one of the cases below.
+#include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <deque>
+#include <map>
 #include <thread>
+#include <vector>
 
 #include "tests/abi/fake/fake.h"
 
@@ -19,7 +23,13 @@ using Calls = sdk::PluginCalls<Fake>;
 
 bool Is(std::string_view flaw) { return flaw == flawed_flaw; }
 
+// State of the process, which a plugin must not have: that is the point of some flaws.
+const bl_model* seen_model = nullptr;
+std::atomic<int> probes = 0;
+bool described = false;
+
 bl_status Probe(const bl_model* model, const bl_sink* sink, bl_claim* out) {
+  ++probes;
   if (Is("throws")) throw 7;
   if (Is("crashes")) std::raise(SIGSEGV);
   if (Is("hangs")) {
@@ -29,6 +39,18 @@ bl_status Probe(const bl_model* model, const bl_sink* sink, bl_claim* out) {
   if (Is("prints")) {
     std::puts("probing");
     std::fflush(stdout);
+  }
+  if (Is("shy")) {
+    sink->fail(sink->self, BL_REFUSED, "not today");
+    return BL_REFUSED;
+  }
+  if (Is("moody") && probes % 2 == 0) {
+    sink->fail(sink->self, BL_REFUSED, "not again");
+    return BL_REFUSED;
+  }
+  if (Is("curious")) {
+    float value = 0;
+    model->read_small(model->self, 0, 0, &value, sizeof(value));
   }
   if (Is("claims_all")) {
     out->score = 50;
@@ -41,10 +63,50 @@ bl_status Probe(const bl_model* model, const bl_sink* sink, bl_claim* out) {
   return Calls::Probe(model, sink, out);
 }
 
+// Bytes through volatile, so that the compiler does not take the pair away.
+void* TakeAndKeep(size_t bytes) {
+  static void* volatile kept = nullptr;
+  kept = std::malloc(bytes);  // NOLINT(cppcoreguidelines-no-malloc)
+  return kept;
+}
+
+bl_status CallProgress(void* host, int32_t) {
+  const auto* table = static_cast<const bl_host*>(host);
+  table->progress(table->self, "a piece", 1, 2);
+  return BL_OK;
+}
+bl_status CallModel(void* model, int32_t) {
+  const auto* table = static_cast<const bl_model*>(model);
+  table->find(table->self, "token_embd.weight");
+  return BL_OK;
+}
+
 bl_status Create(const bl_host* host, const bl_model* model, const bl_params* params,
                  bl_instance** out) {
+  seen_model = model;
   if (Is("hoards")) host->alloc(host->self, 100, 64);  // and never frees it
+  if (Is("takes_heap")) TakeAndKeep(2u << 20);
+  if (Is("reads_environment")) {
+    [[maybe_unused]] const char* volatile home = std::getenv("HOME");
+  }
+  if (Is("opens_file")) {
+    if (std::FILE* file = std::fopen("/dev/null", "r")) std::fclose(file);
+  }
+  if (Is("keeps_thread")) {
+    std::thread([] { ::usleep(5000000); }).detach();
+  }
+  if (Is("progress_elsewhere")) {
+    host->parallel_for(host->self, 4, CallProgress, const_cast<bl_host*>(host));
+  }
+  if (Is("reads_model_elsewhere")) {
+    host->parallel_for(host->self, 4, CallModel, const_cast<bl_model*>(model));
+  }
+  if (Is("brittle")) {
+    auto kv = sdk::MakeAbi<bl_kv>();
+    if (model->kv(model->self, "fake.block_count", &kv) != BL_OK) std::raise(SIGSEGV);
+  }
   const bl_status status = Calls::Create(host, model, params, out);
+  if (Is("mislabels") && status == BL_NO_MEMORY) return BL_INTERNAL;
   // Leaves something behind on failure.
   if (Is("half_made") && status != BL_OK)
     *out = reinterpret_cast<bl_instance*>(const_cast<bl_host*>(host));
@@ -62,55 +124,231 @@ bl_status BuildFickle(bl_instance* instance, const bl_builder* builder, const bl
   if (calls++ % 2 == 1) builder->layer(builder->self, -1);
   return sound_build(instance, builder, build);
 }
+// Fewer rows than before are not expected.
+bl_status BuildUpwards(bl_instance* instance, const bl_builder* builder, const bl_build* build) {
+  static int32_t most = 0;
+  if (build->rows < most) {
+    builder->fail(builder->self, BL_REFUSED, "fewer rows than the last time");
+    return BL_REFUSED;
+  }
+  most = build->rows;
+  return sound_build(instance, builder, build);
+}
 
-// Copies of a description, changed; one for each flaw that is about it. State of the process, which
-// a plugin must not have: that is the point of some.
+bl_status BuildFew(bl_instance* instance, const bl_builder* builder, const bl_build* build) {
+  if (build->rows > 100) {
+    builder->fail(builder->self, BL_REFUSED, "that many rows are too many");
+    return BL_REFUSED;
+  }
+  return sound_build(instance, builder, build);
+}
+
+float& First(const bl_args* args, int32_t row) { return sdk::Args(args).Out(0).Row<float>(row)[0]; }
+bl_status Scale(const bl_args* args, int32_t row) {
+  return sdk::CpuKernelCalls<ScaleKernel>::Run(args, row);
+}
+
+// Kernels of fake.scale, each wrong in one way.
+bl_status Spills(const bl_args* args, int32_t row) {
+  static_cast<float*>(args->out->data)[args->out->ne[0] * args->out->ne[1]] = 1.0f;
+  return Scale(args, row);
+}
+bl_status MixesRows(const bl_args* args, int32_t row) {
+  const bl_status done = Scale(args, row);
+  First(args, row) += static_cast<float>(*args->rows->live);
+  return done;
+}
+bl_status PeeksSlot(const bl_args* args, int32_t row) {
+  const bl_status done = Scale(args, row);
+  First(args, row) += static_cast<float>(args->rows->slot[row]);
+  return done;
+}
+// What lay beyond a cut still counts.
+bl_status RemembersFarthest(const bl_args* args, int32_t row) {
+  static std::atomic<int32_t> farthest = 0;
+  const bl_status done = Scale(args, row);
+  const int32_t index = args->rows->index[row];
+  if (index < farthest) First(args, row) += 1.0f;
+  if (index > farthest) farthest = index;
+  return done;
+}
+// A state that is in no plane.
+bl_status TrustsHistory(const bl_args* args, int32_t row) {
+  static std::atomic<int32_t> sums[8] = {};
+  const bl_status done = Scale(args, row);
+  std::atomic<int32_t>& sum = sums[args->rows->slot[row] % 8];
+  if (args->rows->index[row] == 0) sum = 0;
+  sum += args->rows->token[row];
+  First(args, row) += static_cast<float>(sum);
+  return done;
+}
+bl_status Allocates(const bl_args* args, int32_t row) {
+  std::free(TakeAndKeep(100));  // NOLINT(cppcoreguidelines-no-malloc)
+  return Scale(args, row);
+}
+bl_status Locks(const bl_args* args, int32_t row) {
+  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  ::pthread_mutex_lock(&mutex);
+  ::pthread_mutex_unlock(&mutex);
+  return Scale(args, row);
+}
+bl_status KeepsOrder(const bl_args* args, int32_t row) {
+  static std::atomic<int32_t> last = 0;
+  const bl_status done = Scale(args, row);
+  First(args, row) += static_cast<float>(last.exchange(row));
+  return done;
+}
+bl_status SquaresAlmost(const bl_args* args, int32_t row) {
+  const bl_status done = sdk::CpuKernelCalls<SquareKernel>::Run(args, row);
+  First(args, row) *= 1.01f;
+  return done;
+}
+
+struct FlawedKernel {
+  std::string_view flaw;
+  size_t op;
+  size_t kernel;
+  bl_status (*run)(const bl_args*, int32_t);
+};
+constexpr FlawedKernel kFlawedKernels[] = {
+    {"spills", 0, 0, Spills},
+    {"mixes_rows", 0, 0, MixesRows},
+    {"peeks_slot", 0, 0, PeeksSlot},
+    {"remembers_farthest", 0, 0, RemembersFarthest},
+    {"trusts_history", 0, 0, TrustsHistory},
+    {"allocates", 0, 0, Allocates},
+    {"locks", 0, 0, Locks},
+    {"keeps_order", 0, 0, KeepsOrder},
+    {"untrue_kernel", 1, 0, SquaresAlmost},
+};
+
+// A description of the sound plugin's, copied so that it can be spoilt.
+struct Copy {
+  bl_seat seats[2];
+  std::vector<bl_weight> weights;
+  std::vector<bl_plane> planes;
+  std::vector<bl_op> ops;
+  std::vector<std::vector<bl_kernel>> kernels;
+  bl_entry entry;
+  std::deque<std::string> texts;
+
+  void Take(const bl_seat& seat) {
+    weights.assign(seat.weights, seat.weights + seat.n_weights);
+    planes.assign(seat.planes, seat.planes + seat.n_planes);
+    if (Is("idle_plane")) planes.push_back(planes.front());
+    ops.assign(seat.ops, seat.ops + seat.n_ops);
+    kernels.clear();
+    for (bl_op& op : ops) {
+      kernels.emplace_back(op.kernels, op.kernels + op.n_kernels);
+      op.kernels = kernels.back().data();
+    }
+    entry = *seat.entries;
+  }
+
+  void IgnoreTheRest() {
+    for (uint64_t i = 0; i < seen_model->n_tensors; ++i) {
+      auto info = sdk::MakeAbi<bl_tensor_info>();
+      seen_model->tensor(seen_model->self, i, &info);
+      bool known = false;
+      for (const bl_weight& w : weights) {
+        std::string name = w.pattern;
+        const size_t at = name.find("{l}");
+        if (at != std::string::npos) name.replace(at, 3, std::to_string(w.layer));
+        known |= name == info.name;
+      }
+      if (known || std::string_view(info.name) == "blk.0.unused.weight") continue;
+      bl_weight ignored = weights.front();
+      ignored.pattern = texts.emplace_back(info.name).c_str();
+      ignored.flags = BL_WEIGHT_OPTIONAL | BL_WEIGHT_IGNORED;
+      ignored.role = BL_ROLE_DENSE;
+      ignored.n_dims = 0;
+      weights.push_back(ignored);
+    }
+  }
+
+  void SpoilWeights() {
+    for (bl_weight& w : weights) {
+      if (Is("wrong_size")) w.size = 8;
+      if (Is("all_optional") && w.bank < 0) w.flags |= BL_WEIGHT_OPTIONAL;
+      if (Is("unchecked_shapes")) {
+        for (uint64_t& n : w.ne) n = 0;
+      }
+    }
+    if (Is("ignores_all")) IgnoreTheRest();
+  }
+};
+
+std::map<bl_instance*, Copy>& Copies() {
+  static std::map<bl_instance*, Copy> copies;
+  return copies;
+}
+
 bl_status Describe(bl_instance* instance, const bl_seat** out) {
   const bl_status status = Calls::Describe(instance, out);
   if (status != BL_OK) return status;
-  static bl_seat seats[2];
-  static std::vector<bl_weight> weights;
-  static bl_op op;
-  static bl_kernel kernel;
-  static bl_entry entry;
+  described = true;
   static int calls = 0;
-  bl_seat& seat = seats[Is("restless") ? calls++ % 2 : 0];
+  auto& copies = Copies();
+  const bool first = !copies.contains(instance);
+  Copy& copy = copies[instance];
+  bl_seat& seat = copy.seats[Is("restless") ? calls++ % 2 : 0];
   seat = **out;
-  if (Is("wrong_size")) {
-    weights.assign(seat.weights, seat.weights + seat.n_weights);
-    for (bl_weight& w : weights) w.size = 8;
-    seat.weights = weights.data();
-  }
-  if (Is("deaf_build") || Is("fickle_build")) {
-    entry = *seat.entries;
-    sound_build = entry.build;
-    entry.build = Is("deaf_build") ? BuildDeaf : BuildFickle;
-    seat.entries = &entry;
-  }
-  op = *seat.ops;
-  kernel = *op.kernels;
-  op.kernels = &kernel;
-  seat.ops = &op;
-  if (Is("foreign_operator")) op.name = kernel.op = "linear.scale";
-  if (Is("spills")) {
-    kernel.run = [](const bl_args* args, int32_t row) -> bl_status {
-      static_cast<float*>(args->out->data)[args->out->ne[0] * args->out->ne[1]] = 1.0f;
-      return sdk::CpuKernelCalls<ScaleKernel>::Run(args, row);
-    };
-  }
-  if (Is("mixes_rows")) {
-    kernel.run = [](const bl_args* args, int32_t row) -> bl_status {
-      const bl_status done = sdk::CpuKernelCalls<ScaleKernel>::Run(args, row);
-      sdk::Args(args).Out(0).Row<float>(row)[0] += static_cast<float>(*args->rows->live);
-      return done;
-    };
-  }
   *out = &seat;
+  if (first) {
+    copy.Take(seat);
+    copy.SpoilWeights();
+    sound_build = copy.entry.build;
+    if (Is("deaf_build")) copy.entry.build = BuildDeaf;
+    if (Is("fickle_build")) copy.entry.build = BuildFickle;
+    if (Is("builds_few")) copy.entry.build = BuildFew;
+    if (Is("builds_upwards")) copy.entry.build = BuildUpwards;
+    if (Is("foreign_operator")) copy.ops[0].name = copy.kernels[0][0].op = "linear.scale";
+    for (const FlawedKernel& flawed : kFlawedKernels) {
+      if (Is(flawed.flaw)) copy.kernels[flawed.op][flawed.kernel].run = flawed.run;
+    }
+  }
+  if (Is("probe_disturbs")) seat.context_trained += static_cast<uint64_t>(probes);
+  if (Is("counts_lives")) seat.context_trained += copies.size();
+  seat.planes = copy.planes.data();
+  seat.n_planes = static_cast<uint32_t>(copy.planes.size());
+  seat.weights = copy.weights.data();
+  seat.n_weights = static_cast<uint32_t>(copy.weights.size());
+  seat.ops = copy.ops.data();
+  seat.entries = &copy.entry;
   return BL_OK;
 }
 
+void Destroy(bl_instance* instance) {
+  if (Is("needs_describe") && !described) std::raise(SIGSEGV);
+  Copies().erase(instance);
+  Calls::Destroy(instance);
+}
+
+bl_chat_1 MisrecordedChat() {
+  static bl_chat_recording recordings[2] = {kFakeRecordings[0], kFakeRecordings[1]};
+  recordings[0].prompt = "hi";
+  recordings[1].output = "I do not know.";
+  bl_chat_1 chat = kFakeChat;
+  chat.recordings = recordings;
+  return chat;
+}
+
+bl_chat_1 HalfMarkedChat() {
+  bl_chat_1 chat = kFakeChat;
+  chat.reasoning_close = nullptr;
+  return chat;
+}
+
 const void* Extension(const char* id) {
-  return Is("obliging") ? &kFakeChat : Calls::GetExtension(id);
+  static const bl_chat_1 half_marked = HalfMarkedChat();
+  static const bl_chat_1 misrecorded = MisrecordedChat();
+  thread_local const bl_chat_1 own = kFakeChat;
+  const void* table = Calls::GetExtension(id);
+  if (Is("obliging")) return &kFakeChat;
+  if (table == nullptr) return nullptr;
+  if (Is("misrecorded")) return &misrecorded;
+  if (Is("half_marked")) return &half_marked;
+  return Is("thread_bound") ? &own : table;
 }
 
 }  // namespace
@@ -129,5 +367,5 @@ bl_status flawed_create(const bl_host* host, const bl_model* model, const bl_par
 bl_status flawed_describe(bl_instance* instance, const bl_seat** out) {
   return bloomery::test::Describe(instance, out);
 }
-void flawed_destroy(bl_instance* instance) { bloomery::test::Calls::Destroy(instance); }
+void flawed_destroy(bl_instance* instance) { bloomery::test::Destroy(instance); }
 }

@@ -1,6 +1,7 @@
 /* The exported table of one flawed plugin: which flaw it is, and the flaws of the table itself. */
 #define _GNU_SOURCE
 #include <bloomery/plugin.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -31,10 +32,16 @@ void flawed_destroy(bl_instance* instance);
 #define DESCRIBE flawed_describe
 #endif
 
+#ifdef FLAW_odd_table
+#define SIZE (sizeof(bl_plugin) + 4)
+#else
+#define SIZE sizeof(bl_plugin)
+#endif
+
 #ifndef FLAW_no_symbol
 extern BL_EXPORT const bl_plugin bloomery_plugin;
 const bl_plugin bloomery_plugin = {
-    .size = sizeof(bl_plugin),
+    .size = SIZE,
     .abi = {BL_ABI_MAJOR, MINOR},
     .name = "fake",
     .version = VERSION,
@@ -53,6 +60,12 @@ int bloomery_extra(void) { return 1; }
 
 #ifdef FLAW_sets_environment
 __attribute__((constructor)) static void at_load(void) { setenv("BLOOMERY_FLAWED", "1", 1); }
+#endif
+#ifdef FLAW_goes_global
+__attribute__((constructor)) static void at_load(void) {
+  Dl_info info;
+  if (dladdr(&flawed_flaw, &info) != 0) dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
+}
 #endif
 #ifdef FLAW_starts_thread
 static void* wait_a_while(void* unused) {
