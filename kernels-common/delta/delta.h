@@ -28,8 +28,9 @@ inline constexpr std::size_t kConvTapsMax = 8;
 // For value head h with key head g, row by row, S [key_dim][value_dim]:
 //   d = exp(decay[h] * softplus(a + dt_bias[h])), b' = 1 / (1 + exp(-b))
 //   S = d * S;  m = S^T k;  u = b' * (v - m);  S = S + k u^T;  out = S^T q
-// m and out are four sums P_l over the keys l mod 4, each ascending by fma from +0, joined as
-// (P_0 + P_2) + (P_1 + P_3): four lanes of a card share a column, and wait a quarter as long.
+// m and out are eight sums P_l over the keys l mod 8, each ascending by fma from +0, joined by the
+// tree 4, 2, 1: ((P_0 + P_4) + (P_2 + P_6)) + ((P_1 + P_5) + (P_3 + P_7)). Eight lanes of a card
+// share a column, and wait an eighth as long.
 struct DeltaArgs {
   const float* q = nullptr;  // [rows][key_heads][key_dim]
   const float* k = nullptr;
@@ -51,6 +52,6 @@ struct DeltaArgs {
   }
 };
 inline constexpr std::size_t kDeltaValuesMax = 512;
-inline constexpr std::size_t kDeltaSums = 4;
+inline constexpr std::size_t kDeltaSums = 8;
 
 }  // namespace bloomery::kernels

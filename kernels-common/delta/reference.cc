@@ -12,7 +12,12 @@ namespace {
 
 using Sums = std::array<float, kDeltaSums>;
 
-float Joined(const Sums& sums) { return (sums[0] + sums[2]) + (sums[1] + sums[3]); }
+float Joined(Sums sums) {
+  for (std::size_t step = kDeltaSums / 2; step > 0; step /= 2) {
+    for (std::size_t l = 0; l < step; ++l) sums[l] += sums[l + step];
+  }
+  return sums[0];
+}
 
 }  // namespace
 

@@ -43,7 +43,7 @@ void ShortConvLanes(const ShortConvArgs& args, std::size_t rows, std::size_t cha
   }
 }
 
-// The four sums over keys l mod 4 of kVectors vectors of values.
+// The eight sums over keys l mod 8 of kVectors vectors of values.
 template <class V, std::size_t kVectors>
 struct DeltaSums {
   typename V::F of[kDeltaSums][kVectors];
@@ -54,11 +54,12 @@ struct DeltaSums {
     }
   }
   typename V::F Joined(std::size_t j) const {
-    return V::Add(V::Add(of[0][j], of[2][j]), V::Add(of[1][j], of[3][j]));
+    const auto pair = [&](std::size_t l) { return V::Add(of[l][j], of[l + 4][j]); };
+    return V::Add(V::Add(pair(0), pair(2)), V::Add(pair(1), pair(3)));
   }
 };
 
-// Calls `step(i, l)` for each key i ascending, l = i mod 4 known to the compiler.
+// Calls `step(i, l)` for each key i ascending, l = i mod 8 known to the compiler.
 template <class Step>
 void ForKeys(std::size_t n_k, const Step& step) {
   std::size_t i = 0;
@@ -111,8 +112,8 @@ void DeltaLanes(const DeltaArgs& args, std::size_t rows, std::size_t head) {
   } else if (args.state_in != args.state_out) {
     std::copy_n(args.state_in + head * n_k * n_v, n_k * n_v, s);
   }
-  // Four sums of so many vectors and what meets them fit the registers.
-  constexpr std::size_t kVectors = V::kLanes == 16 ? 4 : 2;
+  // Eight sums of so many vectors and what meets them fit the registers.
+  constexpr std::size_t kVectors = V::kLanes == 16 ? 2 : 1;
   for (std::size_t row = 0; row < rows; ++row) {
     const std::size_t at = row * args.value_heads + head;
     const std::size_t key_row = row * args.key_heads + args.KeyHead(head);
@@ -126,7 +127,7 @@ void DeltaLanes(const DeltaArgs& args, std::size_t rows, std::size_t head) {
     for (; j + kVectors * V::kLanes <= n_v; j += kVectors * V::kLanes) {
       DeltaColumns<V, kVectors>(s + j, n_k, n_v, q, k, v + j, decay, strength, out + j);
     }
-    for (; j < n_v; j += V::kLanes) {
+    for (; kVectors > 1 && j < n_v; j += V::kLanes) {
       DeltaColumns<V, 1>(s + j, n_k, n_v, q, k, v + j, decay, strength, out + j);
     }
   }

@@ -1,12 +1,11 @@
 // The gated delta rule, rows one after another with the state in registers.
 //
-// A block has 32 columns (values) of one head of one stretch. Four warps hold the state: four lanes
-// share a column, lane t the keys t mod 4, which is delta.h's order of sums. Four more bring the
+// A block has 32 columns (values) of one head of one stretch. Four warps hold the state: eight
+// lanes share two columns, lane t the keys t mod 8, which is delta.h's order of sums; two columns a
+// lane halve what is read from shared memory, which is the narrow place. Four more warps bring the
 // rows: they read q and k, norm them, work out decay and strength, and leave a chunk of rows in
 // shared memory while the others work on the chunk before. The read of one row and the correction
-// towards the next walk over the state together, so that two chains of fma overlap.
-#include <algorithm>
-
+// towards the next walk over the state together, so that chains of fma overlap.
 #include "kernels-common/cuda/launch.cuh"
 #include "kernels-common/delta/cuda/delta.h"
 #include "kernels-common/exact_math/exact_math.h"
@@ -20,15 +19,16 @@ namespace {
 
 constexpr int kSums = static_cast<int>(kDeltaSums);
 constexpr int kColumns = 32;
-constexpr int kStateThreads = kColumns * kSums;
+constexpr int kPair = 2;  // columns of a lane
+constexpr int kStateThreads = kColumns / kPair * kSums;
 constexpr int kRowWarps = 4;  // that bring rows
 constexpr int kThreads = kStateThreads + 32 * kRowWarps;
 
 // kKeys: keys of a lane.
 template <int kKeys>
 struct Chunk {
-  static constexpr int kRows = kKeys <= 32 ? 16 : 8;
-  // A lane's keys lie together; the pad keeps the four lanes of a column in banks of their own.
+  static constexpr int kRows = kKeys <= 16 ? 16 : 8;
+  // A lane's keys lie together; the pad keeps the eight lanes of a column in banks of their own.
   static constexpr int kLaneStride = kKeys + 4;
   float q[kRows][kSums * kLaneStride];
   float k[kRows][kSums * kLaneStride];
@@ -58,40 +58,76 @@ __device__ __forceinline__ float* LaneOf(const StatePlane& plane, std::int32_t s
          static_cast<std::size_t>(lane) * plane.lane_floats;
 }
 
-// By one warp: a head's vector, normed where wanted, to its places in shared memory.
+// The vectors of q and k that one of the warps brings of a chunk: all of them are asked for before
+// the first is looked at, and their chains of fma, shuffles and roots run side by side.
 template <int kKeys>
-__device__ __forceinline__ void BringVector(const DeltaHeads& heads, std::size_t row,
-                                            std::int32_t head, std::int32_t dim, float* to) {
-  constexpr int kLoads = kKeys * kSums / 32;
-  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
-  const float* x = heads.x + row * heads.stride + static_cast<std::size_t>(head) * dim;
-  float value[kLoads];
+struct Brought {
+  static constexpr int kOwn = Chunk<kKeys>::kRows / kRowWarps;  // rows of a warp
+  static constexpr int kLoads = kKeys * kSums / 32;
+  float value[kOwn][kLoads];
+
+  // Row `first` and every kRowWarps-th after it, below `end`.
+  __device__ __forceinline__ void Load(const DeltaHeads& heads, std::int32_t first,
+                                       std::int32_t end, std::int32_t head, std::int32_t dim) {
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
 #pragma unroll
-  for (int i = 0; i < kLoads; ++i) {
-    value[i] = lane + 32 * i < dim ? x[lane + 32 * i] : 0.0F;
+    for (int r = 0; r < kOwn; ++r) {
+      const std::int32_t row = first + r * kRowWarps;
+      const float* x = heads.x + static_cast<std::size_t>(row) * heads.stride +
+                       static_cast<std::size_t>(head) * dim;
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {
+        value[r][i] = row < end && lane + 32 * i < dim ? x[lane + 32 * i] : 0.0F;
+      }
+    }
   }
-  if (heads.eps > 0.0F) {
-    float sum = 0.0F;
+
+  __device__ __forceinline__ void Norm(const DeltaHeads& heads, std::int32_t dim) {
+    if (!(heads.eps > 0.0F)) {
+      return;
+    }
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+    float sum[kOwn] = {};
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      if (lane + 32 * i < dim) sum = ExactFma(value[i], value[i], sum);
+      if (lane + 32 * i >= dim) continue;
+#pragma unroll
+      for (int r = 0; r < kOwn; ++r) {
+        sum[r] = ExactFma(value[r][i], value[r][i], sum[r]);
+      }
     }
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) {
-      sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
-    }
-    const float r = heads.scale * ExactInverseSqrt(sum + heads.eps);
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      value[i] = value[i] * r;
+      for (int r = 0; r < kOwn; ++r) {
+        sum[r] += __shfl_xor_sync(0xFFFFFFFFU, sum[r], step);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kOwn; ++r) {
+      const float scale = heads.scale * ExactInverseSqrt(sum[r] + heads.eps);
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {
+        value[r][i] = value[r][i] * scale;
+      }
     }
   }
+
+  // To rows `warp` and every kRowWarps-th after it of `to`.
+  __device__ __forceinline__ void Store(float (*to)[kSums * Chunk<kKeys>::kLaneStride],
+                                        std::int32_t warp) const {
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
 #pragma unroll
-  for (int i = 0; i < kLoads; ++i) {
-    const std::int32_t key = lane + 32 * i;
-    to[key % kSums * Chunk<kKeys>::kLaneStride + key / kSums] = value[i];
+    for (int r = 0; r < kOwn; ++r) {
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {
+        const std::int32_t key = lane + 32 * i;
+        to[warp + r * kRowWarps][key % kSums * Chunk<kKeys>::kLaneStride + key / kSums] =
+            value[r][i];
+      }
+    }
   }
-}
+};
 
 // By the warps that bring rows: rows [first, first + count) of the pass.
 template <int kKeys>
@@ -101,34 +137,67 @@ __device__ void BringRows(const DeltaRowsArgs& p, std::int32_t head, std::int32_
   const auto thread = static_cast<std::int32_t>(threadIdx.x) - kStateThreads;
   const std::int32_t warp = thread / 32;
   const std::int32_t lane = thread % 32;
-  if (warp == kRowWarps - 1 && lane < count) {
-    const std::size_t at = static_cast<std::size_t>(first + lane) * p.value_heads + head;
-    chunk.decay[lane] = ExactExp(p.decay[head] * ExactSoftplus(p.a[at] + p.dt_bias[head]));
-    chunk.strength[lane] = ExactSigmoid(p.b[at]);
-    chunk.lane_out[lane] = p.states.lane_out[first + lane];
+  Brought<kKeys> k;
+  Brought<kKeys> q;
+  float v[Brought<kKeys>::kOwn];
+  const std::int32_t end = first + count;
+  k.Load(p.k, first + warp, end, key_head, p.key_dim);
+  q.Load(p.q, first + warp, end, key_head, p.key_dim);
+  const std::int32_t j = column + lane;
+#pragma unroll
+  for (int r = 0; r < Brought<kKeys>::kOwn; ++r) {
+    const std::int32_t row = first + warp + r * kRowWarps;
+    v[r] = row < end && j < p.value_dim ? p.v[static_cast<std::size_t>(row) * p.v_stride +
+                                              static_cast<std::size_t>(head) * p.value_dim + j]
+                                        : 0.0F;
   }
-  for (std::int32_t i = warp; i < count; i += kRowWarps) {
-    const auto row = static_cast<std::size_t>(first + i);
-    BringVector<kKeys>(p.k, row, key_head, p.key_dim, chunk.k[i]);
-    BringVector<kKeys>(p.q, row, key_head, p.key_dim, chunk.q[i]);
-    const std::int32_t j = column + lane;
-    chunk.v[i][lane] =
-        j < p.value_dim ? p.v[row * p.v_stride + static_cast<std::size_t>(head) * p.value_dim + j]
-                        : 0.0F;
+  // A row of each warp's four quarters of the chunk: a lane a row.
+  const std::int32_t own = warp + lane * kRowWarps;
+  if (own < count) {
+    const std::size_t at = static_cast<std::size_t>(first + own) * p.value_heads + head;
+    chunk.decay[own] = ExactExp(p.decay[head] * ExactSoftplus(p.a[at] + p.dt_bias[head]));
+    chunk.strength[own] = ExactSigmoid(p.b[at]);
+    chunk.lane_out[own] = p.states.lane_out[first + own];
+  }
+  k.Norm(p.k, p.key_dim);
+  q.Norm(p.q, p.key_dim);
+  k.Store(chunk.k, warp);
+  q.Store(chunk.q, warp);
+#pragma unroll
+  for (int r = 0; r < Brought<kKeys>::kOwn; ++r) {
+    chunk.v[warp + r * kRowWarps][lane] = v[r];
   }
 }
 
-// (P_0 + P_2) + (P_1 + P_3); every lane of the column gets it.
-__device__ __forceinline__ float Joined(float sum) {
-  sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 2);
-  return sum + __shfl_xor_sync(0xFFFFFFFFU, sum, 1);
+// The tree 4, 2, 1 over the lanes of a column; each of them gets the sum.
+__device__ __forceinline__ float2 Joined(float2 sum) {
+#pragma unroll
+  for (int step = kSums / 2; step > 0; step /= 2) {
+    sum.x += __shfl_xor_sync(0xFFFFFFFFU, sum.x, step);
+    sum.y += __shfl_xor_sync(0xFFFFFFFFU, sum.y, step);
+  }
+  return sum;
 }
 
-// What a lane holds of its column.
+// A lane's part of one row's vector in shared memory.
+template <int kKeys>
+__device__ __forceinline__ void LoadKeys(const float* from, float (&keys)[kKeys]) {
+#pragma unroll
+  for (int i = 0; i < kKeys; i += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(from + i);
+    keys[i] = four.x;
+    keys[i + 1] = four.y;
+    keys[i + 2] = four.z;
+    keys[i + 3] = four.w;
+  }
+}
+
+// What a lane holds of its two columns.
 template <int kKeys, bool kWhole>
-struct Column {
-  float s[kKeys];
-  std::int32_t lane;  // of the column: its keys are lane mod 4
+struct Columns {
+  float2 s[kKeys];
+  float k[kKeys];     // of the row that comes next
+  std::int32_t lane;  // of the columns: its keys are lane mod 8
   std::int32_t dim;   // key_dim
   std::size_t step;   // floats between its keys in a lane of the plane
 
@@ -138,22 +207,23 @@ struct Column {
   __device__ __forceinline__ void Load(const float* at) {
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
-      s[i] = at != nullptr && Has(i) ? at[static_cast<std::size_t>(i) * step] : 0.0F;
+      s[i] = at != nullptr && Has(i)
+                 ? *reinterpret_cast<const float2*>(at + static_cast<std::size_t>(i) * step)
+                 : make_float2(0.0F, 0.0F);
     }
   }
 
   // S = d S, and the lane's part of S^T k.
-  __device__ __forceinline__ float Decay(float decay, const float* k) {
-    float m = 0.0F;
+  __device__ __forceinline__ float2 Decay(float decay, const float* key) {
+    LoadKeys(key, k);
+    float2 m = make_float2(0.0F, 0.0F);
 #pragma unroll
-    for (int i = 0; i < kKeys; i += 4) {
-      const float4 key = *reinterpret_cast<const float4*>(k + i);
-      const float keys[4] = {key.x, key.y, key.z, key.w};
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        s[i + j] = decay * s[i + j];
-        if (Has(i + j)) m = ExactFma(s[i + j], keys[j], m);
-      }
+    for (int i = 0; i < kKeys; ++i) {
+      s[i].x = decay * s[i].x;
+      s[i].y = decay * s[i].y;
+      if (!Has(i)) continue;
+      m.x = ExactFma(s[i].x, k[i], m.x);
+      m.y = ExactFma(s[i].y, k[i], m.y);
     }
     return m;
   }
@@ -161,67 +231,81 @@ struct Column {
   // S = S + k u, kept at `keep` where that is not null; the lane's part of S^T q. kNext: then
   // Decay of the next row, whose part goes to *m.
   template <bool kNext>
-  __device__ __forceinline__ float Correct(float u, const float* k, const float* q, float* keep,
-                                           float decay, const float* next_k, float* m) {
-    float out = 0.0F;
-    float next = 0.0F;
+  __device__ __forceinline__ float2 Correct(float2 u, const float* query, float* keep, float decay,
+                                            const float* next_key, float2* m) {
+    float q[kKeys];
+    float after[kKeys];
+    LoadKeys(query, q);
+    if constexpr (kNext) LoadKeys(next_key, after);
+    float2 out = make_float2(0.0F, 0.0F);
+    float2 next = make_float2(0.0F, 0.0F);
 #pragma unroll
-    for (int i = 0; i < kKeys; i += 4) {
-      const float4 key = *reinterpret_cast<const float4*>(k + i);
-      const float4 query = *reinterpret_cast<const float4*>(q + i);
-      const float4 after = kNext ? *reinterpret_cast<const float4*>(next_k + i) : key;
-      const float keys[4] = {key.x, key.y, key.z, key.w};
-      const float queries[4] = {query.x, query.y, query.z, query.w};
-      const float afters[4] = {after.x, after.y, after.z, after.w};
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        if (!Has(i + j)) continue;
-        float& value = s[i + j];
-        value = ExactFma(keys[j], u, value);
-        out = ExactFma(value, queries[j], out);
-        if (keep != nullptr) keep[static_cast<std::size_t>(i + j) * step] = value;
-        if constexpr (kNext) {
-          value = decay * value;
-          next = ExactFma(value, afters[j], next);
-        }
+    for (int i = 0; i < kKeys; ++i) {
+      if (!Has(i)) continue;
+      s[i].x = ExactFma(k[i], u.x, s[i].x);
+      s[i].y = ExactFma(k[i], u.y, s[i].y);
+      out.x = ExactFma(s[i].x, q[i], out.x);
+      out.y = ExactFma(s[i].y, q[i], out.y);
+      if (keep != nullptr) {
+        *reinterpret_cast<float2*>(keep + static_cast<std::size_t>(i) * step) = s[i];
+      }
+      if constexpr (kNext) {
+        s[i].x = decay * s[i].x;
+        s[i].y = decay * s[i].y;
+        next.x = ExactFma(s[i].x, after[i], next.x);
+        next.y = ExactFma(s[i].y, after[i], next.y);
       }
     }
-    if constexpr (kNext) *m = next;
+    if constexpr (kNext) {
+#pragma unroll
+      for (int i = 0; i < kKeys; ++i) {
+        k[i] = after[i];
+      }
+      *m = next;
+    }
     return out;
   }
+};
+
+// Where a lane's columns lie.
+struct Place {
+  std::int32_t head;
+  std::int32_t j;         // the first column
+  std::int32_t of_block;  // the same, of the block
+  std::size_t in_lane;    // of the state's first value in a lane of the plane
+  bool inside;            // columns that are there
 };
 
 // By the warps that hold the state: `count` rows of a chunk, the first of them row `first`.
 template <int kKeys, bool kWhole>
 __device__ void RunRows(const DeltaRowsArgs& p, const Chunk<kKeys>& chunk, std::int32_t slot,
-                        std::int32_t first, std::int32_t count, std::size_t in_lane,
-                        std::int32_t head, std::int32_t j, Column<kKeys, kWhole>& column) {
-  const int column_of_block = static_cast<int>(threadIdx.x) / kSums;
-  const int at = column.lane * Chunk<kKeys>::kLaneStride;
-  const bool inside = j < p.value_dim;
-  float m = column.Decay(chunk.decay[0], chunk.k[0] + at);
+                        std::int32_t first, std::int32_t count, const Place& place,
+                        Columns<kKeys, kWhole>& columns) {
+  const int at = columns.lane * Chunk<kKeys>::kLaneStride;
+  float2 m = columns.Decay(chunk.decay[0], chunk.k[0] + at);
   for (std::int32_t i = 0; i < count; ++i) {
-    const std::int32_t row = first + i;
-    const float u = chunk.strength[i] * (chunk.v[i][column_of_block] - Joined(m));
+    m = Joined(m);
+    const float2 v = *reinterpret_cast<const float2*>(&chunk.v[i][place.of_block]);
+    const float2 u = make_float2(chunk.strength[i] * (v.x - m.x), chunk.strength[i] * (v.y - m.y));
     const std::int32_t lane_out = chunk.lane_out[i];
     float* const keep =
-        lane_out < 0 || !inside ? nullptr : LaneOf(p.state, slot, lane_out) + in_lane;
-    float out = 0.0F;
+        lane_out < 0 || !place.inside ? nullptr : LaneOf(p.state, slot, lane_out) + place.in_lane;
+    float2 out;
     if (i + 1 < count) {
-      out = column.template Correct<true>(u, chunk.k[i] + at, chunk.q[i] + at, keep,
-                                          chunk.decay[i + 1], chunk.k[i + 1] + at, &m);
+      out = columns.template Correct<true>(u, chunk.q[i] + at, keep, chunk.decay[i + 1],
+                                           chunk.k[i + 1] + at, &m);
     } else {
-      out = column.template Correct<false>(u, chunk.k[i] + at, chunk.q[i] + at, keep, 0.0F, nullptr,
-                                           nullptr);
+      out = columns.template Correct<false>(u, chunk.q[i] + at, keep, 0.0F, nullptr, nullptr);
     }
     out = Joined(out);
-    if (inside && column.lane == 0) {
-      p.out[(static_cast<std::size_t>(row) * p.value_heads + head) * p.value_dim + j] = out;
+    if (place.inside && columns.lane == 0) {
+      const std::size_t row = static_cast<std::size_t>(first + i) * p.value_heads + place.head;
+      *reinterpret_cast<float2*>(p.out + row * p.value_dim + place.j) = out;
     }
   }
 }
 
-// Block (columns of a head, stretch). kWhole: heads have 4 * kKeys keys.
+// Block (columns of a head, stretch). kWhole: heads have 8 * kKeys keys.
 template <int kKeys, bool kWhole>
 __global__ void __launch_bounds__(kThreads)
     DeltaKernel(const DeltaRowsArgs p, std::int32_t column_blocks) {
@@ -238,18 +322,21 @@ __global__ void __launch_bounds__(kThreads)
   const std::int32_t key_head = p.tiled ? head % p.key_heads : head / (p.value_heads / p.key_heads);
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
   const bool holds = thread < kStateThreads;
-  const std::int32_t j = column + thread / kSums;
-  Column<kKeys, kWhole> mine;
+  Columns<kKeys, kWhole> mine;
   mine.lane = thread % kSums;
   mine.dim = p.key_dim;
   mine.step = static_cast<std::size_t>(kSums) * p.value_dim;
-  const std::size_t in_lane =
-      (static_cast<std::size_t>(head) * p.key_dim + mine.lane) * p.value_dim + j;
+  Place place;
+  place.head = head;
+  place.of_block = thread / kSums * kPair;
+  place.j = column + place.of_block;
+  place.in_lane = (static_cast<std::size_t>(head) * p.key_dim + mine.lane) * p.value_dim + place.j;
+  place.inside = holds && place.j < p.value_dim;
   if (holds) {
     // The state is of an earlier pass: it is asked for before the wait.
     const std::int32_t lane_in = p.states.lane_in[stretch.first];
-    const bool there = lane_in >= 0 && j < p.value_dim;
-    mine.Load(there ? LaneOf(p.state, stretch.slot, lane_in) + in_lane : nullptr);
+    mine.Load(lane_in >= 0 && place.inside ? LaneOf(p.state, stretch.slot, lane_in) + place.in_lane
+                                           : nullptr);
   }
   WaitForInputs();
   AllowNext();
@@ -258,8 +345,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   for (std::int32_t done = 0, turn = 0; done < stretch.rows; done += kRows, turn ^= 1) {
     if (holds) {
-      RunRows(p, chunks[turn], stretch.slot, stretch.first + done, count(done), in_lane, head, j,
-              mine);
+      RunRows(p, chunks[turn], stretch.slot, stretch.first + done, count(done), place, mine);
     } else if (done + kRows < stretch.rows) {
       BringRows(p, head, key_head, column, stretch.first + done + kRows, count(done + kRows),
                 chunks[turn ^ 1]);
@@ -288,19 +374,19 @@ cudaError_t LaunchDelta(const Launch& launch, const DeltaRowsArgs& args) {
 
 cudaError_t PrepareDelta() {
   cudaError_t status = PrepareShortConv();
-  if (status == cudaSuccess) status = Prepare<8>();
-  if (status == cudaSuccess) status = Prepare<32>();
-  return status == cudaSuccess ? Prepare<64>() : status;
+  if (status == cudaSuccess) status = Prepare<4>();
+  if (status == cudaSuccess) status = Prepare<16>();
+  return status == cudaSuccess ? Prepare<32>() : status;
 }
 
 cudaError_t DeltaRows(const Launch& launch, const DeltaRowsArgs& args) {
-  if (args.key_dim < 1 || args.key_dim > kDeltaRowsKeysMax || args.value_dim < 1 ||
-      args.key_heads < 1 || args.value_heads % args.key_heads != 0) {
+  if (args.key_dim < 1 || args.key_dim > kDeltaRowsKeysMax || args.value_dim < kPair ||
+      args.value_dim % kPair != 0 || args.key_heads < 1 || args.value_heads % args.key_heads != 0) {
     return cudaErrorInvalidValue;
   }
-  if (args.key_dim <= kSums * 8) return LaunchDelta<8>(launch, args);
-  if (args.key_dim <= kSums * 32) return LaunchDelta<32>(launch, args);
-  return LaunchDelta<64>(launch, args);
+  if (args.key_dim <= kSums * 4) return LaunchDelta<4>(launch, args);
+  if (args.key_dim <= kSums * 16) return LaunchDelta<16>(launch, args);
+  return LaunchDelta<32>(launch, args);
 }
 
 }  // namespace bloomery::kernels::cuda

@@ -1,3 +1,5 @@
+// The short convolution: a thread walks over some rows of one channel, the taps and the values they
+// meet in registers.
 #include "kernels-common/cuda/launch.cuh"
 #include "kernels-common/delta/cuda/delta.h"
 #include "kernels-common/exact_math/exact_math.h"
@@ -6,75 +8,128 @@ namespace bloomery::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr std::int32_t kFewRows = 8;    // up to here a row a thread: all at once
+constexpr std::int32_t kRowsOfOne = 8;  // rows of a thread beyond
 
-// One channel around one row: its values `back` rows before, from the pass or from the state.
-struct Window {
-  const float* x;  // the row's own value
-  std::size_t x_stride;
-  const float* state;  // null: zeros
-  std::size_t channels;
-  std::int32_t before;  // rows of the stretch before this one, at most `kept`
-  std::int32_t kept;
+// One channel of a pass.
+template <int kTaps>
+struct Channel {
+  static constexpr int kKept = kTaps - 1;
+  const ShortConvRowsArgs& p;
+  std::int32_t channel;
 
-  __device__ float Back(std::int32_t back) const {
-    if (back <= before) return *(x - static_cast<std::size_t>(back) * x_stride);
-    if (state == nullptr) return 0.0F;
-    return state[static_cast<std::size_t>(kept - (back - before)) * channels];
+  __device__ __forceinline__ float X(std::int32_t row) const {
+    return p.x[static_cast<std::size_t>(row) * p.x_stride + channel];
+  }
+  // Value i of a lane, oldest first.
+  __device__ __forceinline__ float* Lane(std::int32_t slot, std::int32_t lane, int i) const {
+    return p.state.base + static_cast<std::size_t>(slot) * p.state.slot_floats +
+           static_cast<std::size_t>(lane) * p.state.lane_floats +
+           static_cast<std::size_t>(i) * p.channels + channel;
+  }
+
+  // The values before `row`, oldest first: of the rows of its slot in the pass, and of the state
+  // before those.
+  __device__ __forceinline__ void Before(std::int32_t row, float (&window)[kTaps]) const {
+    const std::int32_t slot = p.rows.slot[row];
+    int there = 0;
+    while (there < kKept && there < row && p.rows.slot[row - there - 1] == slot) {
+      ++there;
+    }
+    const std::int32_t lane = there < kKept ? p.states.lane_in[row - there] : -1;
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) {
+      const int back = kKept - i;  // rows before this one
+      if (back <= there) {
+        window[i] = X(row - back);
+      } else {
+        // The state's newest value is its last, right before the stretch's first row.
+        window[i] = lane < 0 ? 0.0F : *Lane(slot, lane, i + there);
+      }
+    }
   }
 };
 
-// Block (channels, row); a thread makes one value.
-__global__ void __launch_bounds__(kThreads) ShortConvKernel(const ShortConvRowsArgs p) {
+// Block (channels, rows); a thread walks over `rows_of_one` rows of a channel.
+template <int kTaps>
+__global__ void __launch_bounds__(kThreads)
+    ShortConvKernel(const ShortConvRowsArgs p, std::int32_t rows_of_one) {
   WaitForInputs();
   AllowNext();
-  const auto row = static_cast<std::int32_t>(blockIdx.y);
-  const auto channel = static_cast<std::int32_t>(blockIdx.x * kThreads + threadIdx.x);
-  if (row >= *p.rows.live || channel >= p.channels) {
+  const Channel<kTaps> channel = {p,
+                                  static_cast<std::int32_t>(blockIdx.x * kThreads + threadIdx.x)};
+  const std::int32_t begin = static_cast<std::int32_t>(blockIdx.y) * rows_of_one;
+  const std::int32_t end = min(begin + rows_of_one, *p.rows.live);
+  if (begin >= end || channel.channel >= p.channels) {
     return;
   }
-  const std::int32_t kept = p.taps - 1;
-  const std::int32_t slot = p.rows.slot[row];
-  std::int32_t before = 0;
-  while (before < kept && before < row && p.rows.slot[row - before - 1] == slot) {
-    ++before;
+  float weight[kTaps];
+#pragma unroll
+  for (int i = 0; i < kTaps; ++i) {
+    weight[i] = p.weight[static_cast<std::size_t>(channel.channel) * kTaps + i];
   }
-  float* const lanes = p.state.base + static_cast<std::size_t>(slot) * p.state.slot_floats;
-  const auto lane = [&](std::int32_t number) -> float* {
-    if (number < 0) return nullptr;
-    return lanes + static_cast<std::size_t>(number) * p.state.lane_floats + channel;
-  };
-  const Window window = {p.x + static_cast<std::size_t>(row) * p.x_stride + channel,
-                         p.x_stride,
-                         before < kept ? lane(p.states.lane_in[row - before]) : nullptr,
-                         static_cast<std::size_t>(p.channels),
-                         before,
-                         kept};
-  const float* weight = p.weight + static_cast<std::size_t>(channel) * p.taps;
-  float sum = 0.0F;
-  for (std::int32_t i = 0; i < p.taps; ++i) {
-    sum = ExactFma(weight[i], window.Back(kept - i), sum);
+  float window[kTaps];  // oldest first, the row's own last
+  for (std::int32_t row = begin; row < end; ++row) {
+    const std::int32_t slot = p.rows.slot[row];
+    if (row == begin || p.rows.slot[row - 1] != slot) {
+      channel.Before(row, window);
+    }
+    window[kTaps - 1] = channel.X(row);
+    float sum = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kTaps; ++i) {
+      sum = ExactFma(weight[i], window[i], sum);
+    }
+    p.y[static_cast<std::size_t>(row) * p.y_stride + channel.channel] =
+        p.silu ? ExactSilu(sum) : sum;
+    const std::int32_t lane_out = p.states.lane_out[row];
+#pragma unroll
+    for (int i = 0; i + 1 < kTaps; ++i) {
+      window[i] = window[i + 1];
+      if (lane_out >= 0) *channel.Lane(slot, lane_out, i) = window[i];
+    }
   }
-  p.y[static_cast<std::size_t>(row) * p.y_stride + channel] = p.silu ? ExactSilu(sum) : sum;
-  float* const behind = lane(p.states.lane_out[row]);
-  if (behind == nullptr) {
-    return;
-  }
-  for (std::int32_t i = 0; i < kept; ++i) {
-    behind[static_cast<std::size_t>(i) * p.channels] = window.Back(kept - 1 - i);
-  }
+}
+
+template <int kTaps>
+cudaError_t StartTaps(const Launch& launch, const ShortConvRowsArgs& args) {
+  const std::int32_t rows_of_one = args.rows.rows <= kFewRows ? 1 : kRowsOfOne;
+  const dim3 grid(static_cast<unsigned>((args.channels + kThreads - 1) / kThreads),
+                  static_cast<unsigned>((args.rows.rows + rows_of_one - 1) / rows_of_one));
+  return Start(launch, grid, dim3(kThreads), 0, ShortConvKernel<kTaps>, args, rows_of_one);
 }
 
 }  // namespace
 
-cudaError_t PrepareShortConv() { return PreferShared(ShortConvKernel); }
+cudaError_t PrepareShortConv() {
+  cudaError_t status = PreferShared(ShortConvKernel<4>);  // that models have
+  if (status == cudaSuccess) status = PreferShared(ShortConvKernel<3>);
+  return status;
+}
 
 cudaError_t ShortConvRows(const Launch& launch, const ShortConvRowsArgs& args) {
-  if (args.taps < 2 || args.taps > static_cast<std::int32_t>(kConvTapsMax) || args.channels <= 0) {
+  static_assert(kConvTapsMax == 8);
+  if (args.channels <= 0) {
     return cudaErrorInvalidValue;
   }
-  const dim3 grid(static_cast<unsigned>((args.channels + kThreads - 1) / kThreads),
-                  static_cast<unsigned>(args.rows.rows));
-  return Start(launch, grid, dim3(kThreads), 0, ShortConvKernel, args);
+  switch (args.taps) {
+    case 2:
+      return StartTaps<2>(launch, args);
+    case 3:
+      return StartTaps<3>(launch, args);
+    case 4:
+      return StartTaps<4>(launch, args);
+    case 5:
+      return StartTaps<5>(launch, args);
+    case 6:
+      return StartTaps<6>(launch, args);
+    case 7:
+      return StartTaps<7>(launch, args);
+    case 8:
+      return StartTaps<8>(launch, args);
+    default:
+      return cudaErrorInvalidValue;
+  }
 }
 
 }  // namespace bloomery::kernels::cuda

@@ -145,7 +145,28 @@ void CardLowering::Linear(const graph::Node& node) {
                         .y = Make(add >= 0 ? NodeAt(add).outputs[0] : node.outputs[i]),
                         .residual = residual});
   }
-  EmitMatrices(node.inputs[0], matrices, {});
+  RowsSideOutputs side;
+  const graph::NodeId router = RouterBeside(node);
+  if (router >= 0) {
+    matrices.push_back(PlanRouter(router, &side));
+    router_done_[router] = true;
+  }
+  EmitMatrices(node.inputs[0], matrices, side);
+}
+
+graph::NodeId CardLowering::RouterBeside(const graph::Node& linear) const {
+  if (!few_rows() || linear.outputs.size() != 1 ||
+      Format(linear.weights[0]).activation_group != 0) {
+    return -1;
+  }
+  for (const graph::NodeId id : fusions_->readers(fusions_->Source(linear.inputs[0]))) {
+    const graph::Node& reader = NodeAt(id);
+    if (Is(reader, BL_OP_ROUTER) && id > node_ && !router_done_.contains(id) &&
+        Format(reader.weights[0]).activation_group == 0) {
+      return id;
+    }
+  }
+  return -1;
 }
 
 void CardLowering::Head(const graph::Node& node) {

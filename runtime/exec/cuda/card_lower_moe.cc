@@ -38,33 +38,42 @@ void CardLowering::CheckBank(const plugin::Bank& bank) const {
   }
 }
 
+CardLowering::MatrixPlan CardLowering::PlanRouter(graph::NodeId router, RowsSideOutputs* side) {
+  const graph::Node& node = NodeAt(router);
+  const graph::Shape& x = ShapeOf(node.inputs[0]);
+  const MatrixPlan plan = {.weight = node.weights[0], .y = Make(node.outputs[2])};
+  if (!few_rows()) return plan;
+  for (const graph::NodeId reader : fusions_->readers(node.outputs[0])) {
+    const graph::Node& experts = NodeAt(reader);
+    if (experts.op->name != BL_OP_ROUTED_EXPERTS || FusedRouter(experts) != router) continue;
+    // The rows that the experts read are made by the way.
+    const auto bank = static_cast<size_t>(experts.attrs.I64("bank"));
+    side->group = Format(description_.banks[bank].gate).activation_group;
+    const bool both = side->group == Format(description_.banks[bank].up).activation_group;
+    const auto width = static_cast<size_t>(x.width());
+    if (both && side->group != 0) {
+      side->quantised = buffers_.New(kernels::QuantisedRowBytes(width, side->group) *
+                                     static_cast<uint64_t>(x.rows()));
+    } else if (InputOf(node.inputs[0]).norm >= 0) {
+      side->f32 = buffers_.New(width * sizeof(float) * static_cast<uint64_t>(x.rows()));
+    }
+    router_side_[router] = *side;
+    break;
+  }
+  return plan;
+}
+
 void CardLowering::Router(const graph::Node& node) {
+  if (!router_done_.contains(node_)) {
+    RowsSideOutputs side;
+    const MatrixPlan matrix = PlanRouter(node_, &side);
+    EmitMatrices(node.inputs[0], {matrix}, side);
+  }
   const BufferId ids = Make(node.outputs[0]);
   const BufferId weights = Make(node.outputs[1]);
-  const BufferId logits = Make(node.outputs[2]);
+  if (router_side_.contains(node_)) return;  // the experts' first launch selects
+  const BufferId logits = Of(node.outputs[2]);
   const graph::Shape& x = ShapeOf(node.inputs[0]);
-  RowsSideOutputs side;
-  if (few_rows()) {
-    for (const graph::NodeId reader : fusions_->readers(node.outputs[0])) {
-      const graph::Node& experts = NodeAt(reader);
-      if (experts.op->name != BL_OP_ROUTED_EXPERTS || FusedRouter(experts) != node_) continue;
-      // The rows that the experts read are made by the way.
-      const auto bank = static_cast<size_t>(experts.attrs.I64("bank"));
-      side.group = Format(description_.banks[bank].gate).activation_group;
-      const bool both = side.group == Format(description_.banks[bank].up).activation_group;
-      const auto width = static_cast<size_t>(x.width());
-      if (both && side.group != 0) {
-        side.quantised = buffers_.New(kernels::QuantisedRowBytes(width, side.group) *
-                                      static_cast<uint64_t>(x.rows()));
-      } else if (InputOf(node.inputs[0]).norm >= 0) {
-        side.f32 = buffers_.New(width * sizeof(float) * static_cast<uint64_t>(x.rows()));
-      }
-      router_side_[node_] = side;
-      EmitMatrices(node.inputs[0], {{.weight = node.weights[0], .y = logits}}, side);
-      return;
-    }
-  }
-  EmitMatrices(node.inputs[0], {{.weight = node.weights[0], .y = logits}}, side);
   kernels::RouterArgs args;
   args.renormalise = node.attrs.Bool("renormalise", true);
   args.weight_scale = static_cast<float>(node.attrs.F64("scale", 1.0));

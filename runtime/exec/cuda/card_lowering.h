@@ -116,6 +116,11 @@ class CardLowering {
   };
   void EmitMatrices(graph::ValueId x, const std::vector<MatrixPlan>& matrices,
                     const RowsSideOutputs& side);
+  // A router of few rows that a linear's launch may do by the way: it reads the same rows, and both
+  // are of float weights; or -1.
+  graph::NodeId RouterBeside(const graph::Node& linear) const;
+  // The router's matrix, and in *side what its launch leaves for the experts' first one.
+  MatrixPlan PlanRouter(graph::NodeId router, RowsSideOutputs* side);
   void EmitFewRows(graph::ValueId x, const std::vector<MatrixPlan>& matrices,
                    const RowsSideOutputs& side);
   void EmitPrompt(graph::ValueId x, const std::vector<MatrixPlan>& matrices);
@@ -161,6 +166,7 @@ class CardLowering {
   graph::NodeId node_ = 0;                                   // being lowered
   std::map<std::pair<BufferId, size_t>, BufferId> encoded_;  // (buffer, group) → its codes
   std::map<graph::NodeId, RowsSideOutputs> router_side_;     // what a router's launch left
+  std::map<graph::NodeId, bool> router_done_;                // by a linear's launch
   std::map<std::tuple<double, double, size_t>, uint64_t> frequencies_;
 };
 

@@ -34,6 +34,7 @@ struct Layer {
     out = toy.Add("out", {128, 256}, TensorType::kF16);
     ffn_norm = toy.Add("ffn_norm", {256});
     router = toy.Add("router", {256, 4});
+    row_gate = toy.Add("row_gate", {256, 1});
     bank = toy.AddBank(4, 2, 256, gate, up, down);
     k_plane = toy.AddPlane("k", 64, BL_F16);
     v_plane = toy.AddPlane("v", 64, BL_F16);
@@ -57,9 +58,11 @@ struct Layer {
         g.Attention(queries, k_plane, v_plane, {.kv_heads = 1, .scale = 0.125});
     x = g.Add(x, g.Linear(g.Reshape(mixed, {128}), out));
     const sdk::Value inner = g.RmsNorm(x, ffn_norm, 1e-6);
+    sdk::Value residual = x;
+    if (gated_sum) residual = g.Add(x, g.Gate(x, g.Linear(inner, row_gate), "sigmoid"));
     const sdk::Routed routed = g.Router(inner, router, {.used = 2});
     g.Export("ids", routed.ids);
-    x = g.RoutedExperts(inner, routed, x, bank);
+    x = g.RoutedExperts(inner, routed, residual, bank);
     g.Export("logits", g.Head(g.RmsNorm(g.SelectRows(x), output_norm, 1e-6), head));
   }
 
@@ -86,7 +89,8 @@ struct Layer {
 
   ToySeat toy;
   bool export_keys = false;
-  sdk::Weight attn_norm, q, k, v, head_norm, out, ffn_norm, router, output_norm, head;
+  bool gated_sum = false;  // a sum behind a gate of one value a row, before the router
+  sdk::Weight row_gate, attn_norm, q, k, v, head_norm, out, ffn_norm, router, output_norm, head;
   sdk::Bank bank;
   sdk::Plane k_plane, v_plane;
 };
@@ -100,6 +104,14 @@ TEST(CardLower, APassOfFewRowsIsSixLaunchesALayer) {
                             "routed_experts", "head"))
         << rows;
   }
+}
+
+TEST(CardLower, ARouterOfFewRowsRunsInTheLaunchOfALinearOverTheSameRows) {
+  Layer layer;
+  layer.gated_sum = true;
+  EXPECT_THAT(layer.Launches(2), ElementsAre("embed", "linear", "attention", "linear", "linear",
+                                             "gate", "routed_experts", "routed_experts", "head"));
+  EXPECT_THAT(layer.Launches(16), testing::Contains("router"));
 }
 
 TEST(CardLower, APromptRunsTheStepsOfItsOwnKernels) {
