@@ -54,6 +54,11 @@ __device__ __forceinline__ void InitBarrier(std::uint64_t* barrier, std::uint32_
                : "memory");
 }
 
+// Barriers that this thread has made come before bulk copies that complete them.
+__device__ __forceinline__ void OrderBarriersBeforeBulk() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
 // This thread arrives when all its copies so far are done.
 __device__ __forceinline__ void ArriveAfterCopies(std::uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(SharedAddress(barrier))

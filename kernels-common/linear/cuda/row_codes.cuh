@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "kernels-common/cuda/cluster.cuh"
 #include "kernels-common/cuda/launch.cuh"
 #include "kernels-common/exact_math/exact_math.h"
 #include "kernels-common/linear/cuda/one_row.cuh"
@@ -18,6 +19,12 @@
 namespace bloomery::kernels::cuda {
 
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
+
+// The threads of a team of kWarps warps meet; barrier 0 is the block's.
+template <int kWarps>
+__device__ __forceinline__ void MeetTeam(int team) {
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "n"(32 * kWarps) : "memory");
+}
 
 // Byte offsets into dynamic shared memory. Made on the host, so that both sides agree.
 struct RowCodesLayout {
@@ -86,6 +93,27 @@ __device__ __forceinline__ void StoreStretch(const float (&v)[8], const RowCodes
   if (first % kGroup == 0) {
     out.Scales(row)[first / kGroup] = codes.scale;
   }
+}
+
+// A stretch that this warp stored (and met after) to the other blocks of its cluster, which have
+// the same layout.
+__device__ __forceinline__ void ShareStretch(const RowCodes& of, int row, int stretch) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const int size = ClusterSize();
+  const int rank = ClusterRank();
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const std::byte* from = lane < 16    ? of.Codes(row) + 256 * stretch + 16 * lane
+                          : lane == 16 ? of.High(row) + 16 * stretch
+                                       : of.Low(row) + 16 * stretch;
+  const float* scale = of.Scales(row) + stretch;
+  const uint4 bytes = lane < 18 ? *reinterpret_cast<const uint4*>(from) : uint4{};
+#pragma unroll 1
+  for (int i = 1; i < size; ++i) {
+    const int other = rank + i < size ? rank + i : rank + i - size;
+    if (lane < 18) StoreInBlock(InBlock(SharedAddress(from), other), bytes);
+    if (lane == 18) StoreInBlock(InBlock(SharedAddress(scale), other), *scale);
+  }
+#endif
 }
 
 // Copies rows that are quantised already from device memory; the threads of the block from `first`

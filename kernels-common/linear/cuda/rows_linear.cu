@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "kernels-common/cuda/launch.cuh"
+#include "kernels-common/linear/cuda/few_rows_linear.cuh"
 #include "kernels-common/linear/cuda/one_row_linear.cuh"
 #include "kernels-common/linear/cuda/rows_params.cuh"
 #include "kernels-common/linear/cuda/tile_ring.cuh"
@@ -168,6 +169,82 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
   }
 }
 
+// As RowsStreamKernel, for formats of CommonTypes on compute capability 9.0: a team of warps has a
+// row tile, a warp a group, and bulk copies bring whole row tiles.
+struct StreamTeams {
+  static constexpr int kTeams = 3;
+  static constexpr int kWarps = 8;
+  static constexpr int kStages = 2;
+  static constexpr int kThreads = 32 * kTeams * kWarps;
+};
+
+__global__ void __launch_bounds__(StreamTeams::kThreads, 1)
+    RowsTeamsKernel(const __grid_constant__ RowsParams p) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  using T = StreamTeams;
+  extern __shared__ __align__(128) std::byte shared[];
+  __shared__ std::uint64_t barriers[T::kTeams * T::kStages];
+  AllowNext();
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int team = warp / T::kWarps;
+  const int group = warp % T::kWarps;
+  const int thread = static_cast<int>(threadIdx.x) % (32 * T::kWarps);
+  const RowCodes codes = {shared, p.layout};
+  const int place = p.groups * p.tile_stride;
+  std::byte* tiles = shared + p.tiles_at + team * T::kStages * place;
+  std::uint64_t* full = barriers + team * T::kStages;
+  const int step = T::kTeams * static_cast<int>(gridDim.x);
+  int unit = static_cast<int>(blockIdx.x) + team * static_cast<int>(gridDim.x);
+  const auto ask = [&](int of, int stage) {
+    if (of >= p.units) return;
+    const RowsMatrix& m = p.matrices[MatrixOfUnit(p, of)];
+    const auto bytes = static_cast<std::uint32_t>(p.groups * m.tile_bytes);
+    ExpectBytes(full + stage, bytes);
+    CopyBulkOnce(tiles + stage * place,
+                 m.data + static_cast<std::size_t>(of - m.first_unit) * bytes, bytes, full + stage);
+  };
+  if (thread == 0) {
+    for (int i = 0; i < T::kStages; ++i) InitBarrier(full + i, 1);
+    OrderBarriersBeforeBulk();
+    for (int i = 0; i < T::kStages; ++i) ask(unit + i * step, i);
+  }
+  StageNormWeights(p, reinterpret_cast<float*>(shared + p.norm_at));
+  WaitForInputs();
+  const int rows = LiveRows(p);
+  __syncthreads();  // barriers are there
+  if (rows == 0) {  // nothing may come to shared memory after its block
+    for (int i = 0; i < T::kStages && unit + i * step < p.units; ++i) WaitPhase(full + i, 0);
+    return;
+  }
+  MakeRowCodes<256>(p, shared, rows);
+  __syncthreads();
+  const LaneColumns columns(rows);
+  const int outputs = 16 * rows;
+  auto* partial =
+      reinterpret_cast<float*>(shared + p.partial_at) + team * 2 * T::kWarps * 16 * p.rows;
+  for (int round = 0; unit < p.units; unit += step, ++round) {
+    const int stage = round % T::kStages;
+    const RowsMatrix& m = p.matrices[MatrixOfUnit(p, unit)];
+    float* mine = partial + round % 2 * T::kWarps * 16 * p.rows;
+    WaitPhase(full + stage, static_cast<std::uint32_t>(round / T::kStages) & 1U);
+    if (group < p.groups) {
+      CommonTypes::Dispatch(m.type, [&](auto type) {
+        float t[4];
+        TileDotRows<decltype(type)::value>(tiles + stage * place + group * m.tile_bytes, codes,
+                                           group, columns, t);
+        StoreT<false>(t, mine + group * outputs, rows);
+      });
+    }
+    MeetTeam<T::kWarps>(team);
+    if (thread == 0) ask(unit + T::kStages * step, stage);
+    const int n = 16 * (unit - m.first_unit) + thread % 16;
+    if (thread < outputs && n < m.n) {
+      StoreOutput(p, m, SumGroups(mine + thread, p.groups, outputs), thread / 16, n);
+    }
+  }
+#endif
+}
+
 // Row tiles from which on warps take whole ones: enough for two a warp.
 std::int64_t StreamTiles(const Launch& launch) {
   return std::int64_t{launch.multiprocessors} * kStreamBlocks * (kStreamThreads / 32) * 2;
@@ -191,8 +268,28 @@ std::size_t LayOut(RowsParams& p, std::int32_t warps, std::int32_t slots, bool s
   return p.partial_at + partial;
 }
 
+cudaError_t StartTeams(const Launch& launch, RowsParams& p) {
+  using T = StreamTeams;
+  const std::size_t most = SharedLimit(launch, kSharedMax, kOwnShared);
+  const bool norm = p.norm_weight != nullptr;
+  p.norm_at = p.layout.bytes;
+  p.stage_at = 0;
+  p.tiles_at = (p.norm_at + (norm ? p.k * 4 : 0) + 127) / 128 * 128;
+  p.partial_at = p.tiles_at + T::kTeams * T::kStages * p.groups * p.tile_stride;
+  const std::size_t shared =
+      p.partial_at + std::size_t{4} * T::kTeams * 2 * T::kWarps * 16 * p.rows;
+  if (!launch.dependent || p.groups > T::kWarps || shared > most) {
+    return cudaErrorInvalidValue;
+  }
+  return Start(launch, dim3(static_cast<unsigned>(launch.multiprocessors)), dim3(T::kThreads),
+               shared, RowsTeamsKernel, p);
+}
+
 template <class Set, bool kOne>
 cudaError_t StartStream(const Launch& launch, RowsParams& p) {
+  if constexpr (Set::kCount == CommonTypes::kCount && !kOne) {
+    if (StartTeams(launch, p) == cudaSuccess) return cudaSuccess;
+  }
   constexpr int kWarps = kStreamThreads / 32;
   p.parts = 1;
   p.stages = 2;
@@ -249,6 +346,7 @@ template <int kGroup>
 cudaError_t RowsIntegers(const Launch& launch, RowsParams& p) {
   if constexpr (kGroup == 256) {
     if (OneRowFits(p)) return StartOneRow(launch, p);
+    if (FewRowsFit(launch, p)) return StartFewRows(launch, p);
   }
   std::int64_t tiles = 0;
   bool common = true;
@@ -320,7 +418,10 @@ bool Valid(const RowsLinearArgs& args) {
 
 template <class Set, bool kOne>
 cudaError_t AllowSet() {
-  const cudaError_t status = AllowShared(RowsStreamKernel<Set, kOne>, kSharedMax);
+  cudaError_t status = AllowShared(RowsStreamKernel<Set, kOne>, kSharedMax);
+  if constexpr (Set::kCount == CommonTypes::kCount) {
+    if (status == cudaSuccess) status = AllowShared(RowsTeamsKernel, kSharedMax);
+  }
   return status == cudaSuccess ? AllowShared(RowsSplitKernel<Set, kOne>, kSharedMax) : status;
 }
 
@@ -333,6 +434,7 @@ cudaError_t PrepareRowsLinear() {
   if (status == cudaSuccess) status = AllowSet<Types32, false>();
   if (status == cudaSuccess) status = PrepareRowsFloat();
   if (status == cudaSuccess) status = PrepareOneRow();
+  if (status == cudaSuccess) status = PrepareFewRows();
   return status;
 }
 

@@ -4,6 +4,7 @@
 // tile, run apart, each with tiles on their way by bulk copies, so that device memory is never
 // idle.
 #include "kernels-common/cuda/async_copy.cuh"
+#include "kernels-common/cuda/cluster.cuh"
 #include "kernels-common/cuda/launch.cuh"
 #include "kernels-common/linear/cuda/row_codes.cuh"
 #include "kernels-common/moe/cuda/route.cuh"
@@ -19,16 +20,10 @@ constexpr int kColumns = 4;  // rows that down multiplies at a time: hardly an e
 constexpr std::size_t kOwnShared = 8 * 1024;
 constexpr std::size_t kSharedMax = 227 * 1024 - kOwnShared;
 
-// The threads of a team meet.
-template <int kWarps>
-__device__ __forceinline__ void MeetTeam(int team) {
-  asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "n"(32 * kWarps) : "memory");
-}
-
 // Unused where the kernels have no body.
 [[maybe_unused]] __device__ __forceinline__ void InitBarriers(std::uint64_t* barriers, int count) {
   if (static_cast<int>(threadIdx.x) < count) InitBarrier(barriers + threadIdx.x, 1);
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  OrderBarriersBeforeBulk();
 }
 
 // Gate and up: a team has 16 rows of both for one expert, a warp a group of 256 values.
@@ -187,55 +182,27 @@ __global__ void __launch_bounds__(DownTeams<kType>::kThreads, 1)
                  p.down.data + expert * p.down.expert_bytes + std::size_t{blockIdx.x} * bytes,
                  bytes, full + stage);
   };
-  // Picks of `count` rows whose ids are in shared memory, and their first tiles.
-  const auto begin = [&](int count) {
-    ClearPicks<false>(p.experts, table);
-    for (int i = static_cast<int>(threadIdx.x); i < count * p.top_k;
-         i += static_cast<int>(blockDim.x)) {
-      AddPick<false>(ids[i], i / p.top_k, i % p.top_k, picks, table);
-    }
-    __syncthreads();
-    CollectPicks<false>(p.experts, p.top_k, count, p.frame_of, picks, table);
-    if (thread == 0) {
-      for (int i = 0; i < kStages; ++i) ask(team + i * T::kTeams, i);
-    }
-  };
-
-  // Tiles are asked for on the word of ids that may not be final (rows_experts.cu), read past L1.
+  ClusterArrive();
   InitBarriers(barriers, T::kTeams * kStages);
-  bool valid = true;
-  for (int i = static_cast<int>(threadIdx.x); i < p.rows * p.top_k;
-       i += static_cast<int>(blockDim.x)) {
-    const std::int32_t id = __ldcg(p.ids + i);
-    ids[i] = id;
-    valid = valid && id >= 0 && id < p.experts;
-  }
   for (int i = static_cast<int>(threadIdx.x); i < 16 * p.rows; i += static_cast<int>(blockDim.x)) {
     sums[i] = 0;
   }
-  const bool early = __syncthreads_and(valid) != 0;
-  if (early) begin(p.rows);
-  WaitForInputs();
-  const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
-  bool same = early && rows == p.rows;
+  int round = 0;  // of a place, from when the barriers were made
+  const int rows = TakePicks<false>(
+      p, ids, picks, table,
+      [&] {
+        if (thread != 0) return;
+        for (int i = 0; i < kStages; ++i) ask(team + i * T::kTeams, i);
+      },
+      [&] {
+        for (int i = 0; i < kStages; ++i) WaitPhase(full + i, 0);
+        round = kStages;
+      });
   for (int i = static_cast<int>(threadIdx.x); i < rows * p.top_k;
        i += static_cast<int>(blockDim.x)) {
-    same = same && __ldcg(p.ids + i) == ids[i];
     weights[i] = p.weights[i];
   }
-  int round = 0;  // of a place, from when the barriers were made
-  if (__syncthreads_and(same) == 0) {
-    for (int i = static_cast<int>(threadIdx.x); i < rows * p.top_k;
-         i += static_cast<int>(blockDim.x)) {
-      ids[i] = __ldcg(p.ids + i);
-    }
-    if (early) {
-      for (int i = 0; i < kStages; ++i) WaitPhase(full + i, 0);
-      round = kStages;
-    }
-    __syncthreads();
-    begin(rows);
-  }
+  ClusterWait();
   if (rows == 0) return;
 
   if (static_cast<int>(threadIdx.x) < picks.count) {
@@ -248,24 +215,30 @@ __global__ void __launch_bounds__(DownTeams<kType>::kThreads, 1)
       of.pick[of.count++] = static_cast<std::uint8_t>(row * p.top_k + rank);
     }
   }
-  // Stretches of 256 values of h, some at a time: their latency is that of one.
+  // Stretches of 256 values of h, each made codes of by one block of the cluster; some at a time:
+  // their latency is that of one.
   constexpr int kSome = 4;
   const int stretches = rows * p.top_k * p.groups;
-  for (int i = warp; i < stretches; i += kSome * T::kTeams * T::kWarps) {
+  const int step = ClusterSize() * T::kTeams * T::kWarps;
+  for (int i = ClusterRank() + ClusterSize() * warp; i < stretches; i += kSome * step) {
     float v[kSome][8];
 #pragma unroll
     for (int j = 0; j < kSome; ++j) {
-      const int at = min(i + j * T::kTeams * T::kWarps, stretches - 1);
+      const int at = min(i + j * step, stretches - 1);
       LoadStretch(p.h + static_cast<std::size_t>(at / p.groups) * p.h_stride,
                   256 * (at % p.groups) + 8 * lane, p.k, v[j]);
     }
 #pragma unroll
     for (int j = 0; j < kSome; ++j) {
-      const int at = i + j * T::kTeams * T::kWarps;
-      if (at < stretches) StoreStretch<256>(v[j], codes, at / p.groups, 256 * (at % p.groups));
+      const int at = i + j * step;
+      if (at >= stretches) continue;
+      StoreStretch<256>(v[j], codes, at / p.groups, 256 * (at % p.groups));
+      __syncwarp();
+      ShareStretch(codes, at / p.groups, at % p.groups);
     }
   }
-  __syncthreads();
+  ClusterArrive();
+  ClusterWait();
 
   int buffer = 0;
   for (int pick = team; pick < picks.count; pick += T::kTeams, ++round) {
@@ -346,8 +319,10 @@ std::size_t LayOutDown(DownParams& p) {
 template <int kType>
 cudaError_t StartDown(const Launch& launch, DownParams& p) {
   const std::size_t bytes = LayOutDown<kType>(p);
-  return Start(launch, dim3((p.n + 15) / 16), dim3(DownTeams<kType>::kThreads), bytes,
-               FewRowsDownKernel<kType>, p);
+  const auto blocks = static_cast<unsigned>((p.n + 15) / 16);
+  const dim3 threads(DownTeams<kType>::kThreads);
+  const unsigned cluster = ClusterFor(blocks, threads, bytes, FewRowsDownKernel<kType>);
+  return StartClusters(launch, cluster, dim3(blocks), threads, bytes, FewRowsDownKernel<kType>, p);
 }
 
 }  // namespace

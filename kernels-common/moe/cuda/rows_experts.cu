@@ -186,51 +186,17 @@ __global__ void __launch_bounds__(kDownWarps * 32, 1)
       ahead_pick += p.slots;
     }
   };
-  // Picks of `count` rows whose ids are in shared memory, and their first tiles.
-  const auto begin = [&](int count) {
-    ClearPicks<kOne>(p.experts, table);
-    for (int i = static_cast<int>(threadIdx.x); i < count * p.top_k;
-         i += static_cast<int>(blockDim.x)) {
-      AddPick<kOne>(ids[i], i / p.top_k, i % p.top_k, picks, table);
-    }
-    __syncthreads();
-    CollectPicks<kOne>(p.experts, p.top_k, count, p.frame_of, picks, table);
-    ahead_pick = slot;
-    ahead_group = part;
-    for (int stage = 0; stage < p.stages; ++stage) issue();
-  };
-
-  // The ids were written before this kernel was allowed to start, by a kernel that may still run:
-  // tiles are asked for on their word, which is checked once it counts. Read past L1, which would
-  // keep what it saw early.
-  bool valid = true;
-  for (int i = static_cast<int>(threadIdx.x); i < p.rows * p.top_k;
-       i += static_cast<int>(blockDim.x)) {
-    const std::int32_t id = __ldcg(p.ids + i);
-    ids[i] = id;
-    valid = valid && id >= 0 && id < p.experts;
-  }
   for (int i = static_cast<int>(threadIdx.x); i < 16 * p.rows; i += static_cast<int>(blockDim.x)) {
     sums[i] = 0;
   }
-  const bool early = __syncthreads_and(valid) != 0;
-  if (early) begin(p.rows);
-  WaitForInputs();
-  const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
-  bool same = early && rows == p.rows;
-  for (int i = static_cast<int>(threadIdx.x); i < rows * p.top_k;
-       i += static_cast<int>(blockDim.x)) {
-    same = same && __ldcg(p.ids + i) == ids[i];
-  }
-  if (__syncthreads_and(same) == 0) {
-    for (int i = static_cast<int>(threadIdx.x); i < rows * p.top_k;
-         i += static_cast<int>(blockDim.x)) {
-      ids[i] = __ldcg(p.ids + i);
-    }
-    ring.Drop();
-    __syncthreads();
-    begin(rows);
-  }
+  const int rows = TakePicks<kOne>(
+      p, ids, picks, table,
+      [&] {
+        ahead_pick = slot;
+        ahead_group = part;
+        for (int stage = 0; stage < p.stages; ++stage) issue();
+      },
+      [&] { ring.Drop(); });
   if (rows == 0) return;
 
   const LaneColumns columns(rows);

@@ -157,6 +157,47 @@ __device__ __forceinline__ void CollectPicks(int experts, int top_k, int rows, F
   __syncthreads();
 }
 
+// The picks of a pass for a down launch, whose tiles are so asked for before its inputs are there;
+// returns the live rows. The ids were written before this kernel was allowed to start, by a kernel
+// that may still run: ask() is called on their word, which is checked once it counts. Where it was
+// wrong, forget(), and ask() again. Ids are read past L1, which would keep what it saw early. By
+// all threads; `ids` is shared memory for kPassPicksMax.
+template <bool kOne, class Ask, class Forget>
+__device__ __forceinline__ int TakePicks(const DownParams& p, std::int32_t* ids, PassPicks& picks,
+                                         unsigned long long* table, const Ask& ask,
+                                         const Forget& forget) {
+  const int me = static_cast<int>(threadIdx.x);
+  const int step = static_cast<int>(blockDim.x);
+  const auto collect = [&](int rows) {
+    ClearPicks<kOne>(p.experts, table);
+    for (int i = me; i < rows * p.top_k; i += step) {
+      AddPick<kOne>(ids[i], i / p.top_k, i % p.top_k, picks, table);
+    }
+    __syncthreads();
+    CollectPicks<kOne>(p.experts, p.top_k, rows, p.frame_of, picks, table);
+    ask();
+  };
+  bool valid = true;
+  for (int i = me; i < p.rows * p.top_k; i += step) {
+    const std::int32_t id = __ldcg(p.ids + i);
+    ids[i] = id;
+    valid = valid && id >= 0 && id < p.experts;
+  }
+  const bool early = __syncthreads_and(valid) != 0;
+  if (early) collect(p.rows);
+  WaitForInputs();
+  const int rows = p.live == nullptr ? p.rows : min(p.rows, *p.live);
+  bool same = early && rows == p.rows;
+  for (int i = me; i < rows * p.top_k; i += step) same = same && __ldcg(p.ids + i) == ids[i];
+  if (__syncthreads_and(same) == 0) {
+    for (int i = me; i < rows * p.top_k; i += step) ids[i] = __ldcg(p.ids + i);
+    if (early) forget();
+    __syncthreads();
+    collect(rows);
+  }
+  return rows;
+}
+
 // The form for one row is for up to so many experts: more take more registers to route.
 inline constexpr int kOneRowExpertsMax = 256;
 

@@ -27,6 +27,8 @@ using testing::SameBits;
 using testing::TestLaunch;
 
 constexpr float kEps = 1e-6F;
+// Rows of a matrix of which two row tiles a warp are more than any card here has warps.
+constexpr std::size_t kStreams = 102000;
 
 // A matrix on the card and in the file's form.
 class Matrix {
@@ -154,10 +156,11 @@ TEST(CardRowsLinear, MatricesThatStreamHaveTheSameBits) {
   Prepare();
   for (const int type : {12, 14, 13, 8}) {
     for (const std::size_t rows : {1, 2, 8}) {
-      ExpectReferenceBits(type, 68000 + 9, 256, rows, true);
+      ExpectReferenceBits(type, kStreams + 9, 256, rows, true);
     }
   }
-  ExpectReferenceBits(14, 68000, 768, 1, false);
+  ExpectReferenceBits(14, kStreams, 768, 1, false);
+  ExpectReferenceBits(12, kStreams, 2048, 1, true);
 }
 
 TEST(CardRowsLinear, ACardOfLessSharedMemoryMakesTheSameBits) {
@@ -168,7 +171,7 @@ TEST(CardRowsLinear, ACardOfLessSharedMemoryMakesTheSameBits) {
       ExpectReferenceBits(type, 96, 4096, rows, true);
       ExpectReferenceBits(type, 96, 8192, rows, false);
     }
-    ExpectReferenceBits(12, 68000, 256, rows, true);  // streams
+    ExpectReferenceBits(12, kStreams, 256, rows, true);
     ExpectReferenceBits(1, 96, 2048, rows, true);
   }
 }
@@ -268,6 +271,77 @@ TEST(CardRowsLinear, MatricesOfOneInputAndSideOutputs) {
         EXPECT_EQ(std::memcmp(quantised.codes(row), on_card.codes(row), k), 0);
         EXPECT_EQ(std::memcmp(quantised.scales(row), on_card.scales(row), k / group * 4), 0);
         EXPECT_EQ(std::memcmp(quantised.sums(row), on_card.sums(row), k / 16 * 2), 0);
+      }
+    }
+  }
+}
+
+// The shapes whose few rows have kernels of their own, alone and beside rows that do not live.
+TEST(CardRowsLinear, FewRowsAtTheShapesWhereDecodeIsMeasured) {
+  Prepare();
+  const std::size_t source_rows = 9;
+  const int types[3] = {12, 14, 12};
+  const std::size_t n[3] = {400, 64, 37};
+  for (const std::size_t rows : {2, 3, 5, 8}) {
+    for (const std::size_t k : {2048, 4096}) {
+      for (const std::size_t live : {rows, rows - 1, std::size_t{0}}) {
+        SCOPED_TRACE(::testing::Message() << "rows " << rows << " k " << k << " live " << live);
+        Random random(rows + k);
+        const bool norm = (k == 2048) == (rows != 3);
+        const std::vector<float> source = random.Values(source_rows * k, 3.0F);
+        const std::vector<float> weight = random.Values(k, 2.0F);
+        std::vector<std::int32_t> map(rows);
+        std::vector<float> x;
+        for (std::size_t row = 0; row < rows; ++row) {
+          map[row] = static_cast<std::int32_t>((row * 7 + 3) % source_rows);
+          const float* from = source.data() + static_cast<std::size_t>(map[row]) * k;
+          if (row < live) x.insert(x.end(), from, from + k);
+        }
+        const std::vector<float> input = norm ? Normed(x, live, k, weight) : x;
+        const float scale = 0.37F;
+        const DeviceArray<float> device_source(source);
+        const DeviceArray<float> device_weight(weight);
+        const DeviceArray<float> device_scale(std::vector<float>{scale});
+        const DeviceArray<std::int32_t> device_map(map);
+        const DeviceArray<std::int32_t> device_live(
+            std::vector<std::int32_t>{static_cast<std::int32_t>(live)});
+        std::vector<Matrix> matrices;
+        std::vector<DeviceArray<float>> outputs;
+        std::vector<std::vector<float>> before;
+        matrices.reserve(3);
+        cuda::RowsLinearArgs args;
+        args.x = device_source.data();
+        args.x_stride = k;
+        args.norm_weight = norm ? device_weight.data() : nullptr;
+        args.eps = kEps;
+        args.k = k;
+        args.rows = static_cast<std::int32_t>(rows);
+        args.live = device_live.data();
+        args.row_map = device_map.data();
+        args.count = 3;
+        for (std::size_t i = 0; i < 3; ++i) {
+          matrices.emplace_back(types[i], n[i], k, random);
+          before.push_back(random.Values(rows * n[i]));
+          outputs.emplace_back(before.back());
+          args.matrices[i].weight = matrices[i].weight();
+          args.matrices[i].y = outputs[i].data();
+          args.matrices[i].y_stride = n[i];
+          args.matrices[i].bias = i == 0 ? matrices[i].bias() : nullptr;
+          args.matrices[i].scale = i == 1 ? device_scale.data() : nullptr;
+          args.matrices[i].residual = i != 2 ? outputs[i].data() : nullptr;
+          args.matrices[i].residual_stride = n[i];
+        }
+        Finish(cuda::RowsLinear(TestLaunch(), args));
+        for (std::size_t i = 0; i < 3; ++i) {
+          std::vector<float> expected = matrices[i].Expected(input, live, i == 0);
+          for (std::size_t at = 0; at < expected.size(); ++at) {
+            const float value = i == 1 ? expected[at] * scale : expected[at];
+            expected[at] = i != 2 ? before[i][at] + value : value;
+          }
+          expected.insert(expected.end(), before[i].begin() + static_cast<long>(live * n[i]),
+                          before[i].end());
+          EXPECT_TRUE(SameBits(outputs[i].Read(), expected)) << "matrix " << i;
+        }
       }
     }
   }
