@@ -1,8 +1,8 @@
 // Inside CUDA sources: attention in the kernel of one_row_layers.h, in the order of attention.h. A
 // unit is one window of 128 keys for 2, 4 or 8 heads of a kv head, so many that units are about as
-// many as blocks. What one window is all of is divided at once; else windows go to the words, and
-// a block for each two heads merges them. Either way two heads are a group of the output projection
-// and leave as codes.
+// many as blocks. What one window is all of is divided at once, and leaves as codes: two heads are
+// a group of the output projection. Else windows go to the words, each worker merges 32 values of a
+// head, and the output projection makes codes of them.
 #pragma once
 
 #include "kernels-common/layer/cuda/one_row_block.cuh"
@@ -54,8 +54,9 @@ __device__ inline void OneRowBlock::Attend() {
       AttendUnits<8>();
       break;
   }
-  if (small.windows > 1 && small.first_unit < S::kHeadGroups) MergeGroup(small.first_unit);
-  if (small.first_unit < max(small.units, S::kHeadGroups)) OrderBeforeBulk();
+  const bool merges = small.windows > 1 && LayerThread().IsWorker();
+  if (merges) MergeSlice();
+  if (merges || small.first_unit < small.units) OrderBeforeBulk();
 }
 
 template <int kHeads>
@@ -328,71 +329,77 @@ __device__ inline void OneRowBlock::PutGroup(int group) const {
            Pass().words + W::kCodes + group * W::kCodeGroup, W::kCodeWords);
 }
 
-// Windows of two heads, ascending, kMergeWindows at a time; values come into kFirst.
-__device__ inline void OneRowBlock::MergeGroup(int group) const {
+// A worker's 32 of the heads' values: windows ascending, kMergeWindows at a time. The values of all
+// windows come to kFirst, by half a warp a window.
+__device__ inline void OneRowBlock::MergeSlice() const {
+  constexpr int kDims = L::kMergeDims;
+  constexpr int kBlocks = S::kHeadDim / kDims;  // of a head
+  static_assert(kDims == 32);
+  constexpr int kAtOnce = 2 * S::kWarps;
   const LayerThread me;
   const LayerSmall& small = Small();
   const int windows_most = Pass().windows_most;
+  const int head = me.block / kBlocks;
+  const int first_dim = me.block % kBlocks * kDims;
   const Word* sums = Pass().words + W::kSums;
-  const Word* of_windows = sums + 2 * S::kHeads * static_cast<std::size_t>(windows_most);
-  float* values = Floats(L::kFirst);                              // [head][window][dim]
-  auto* factors = reinterpret_cast<float4*>(Floats(L::kScores));  // [head][window]
-  const int head = me.thread / S::kHeadDim;
-  const int dim = me.thread % S::kHeadDim;
+  const Word* values = sums + 2 * S::kHeads * static_cast<std::size_t>(windows_most) +
+                       static_cast<std::size_t>(head) * windows_most * S::kHeadDim + first_dim;
+  sums += 2 * head * static_cast<std::size_t>(windows_most);
+  float* stage = Floats(L::kFirst);                               // [window][kDims]
+  auto* factors = reinterpret_cast<float4*>(Floats(L::kScores));  // [window]
   float most = -INFINITY;
   float total = 0.0F;
   float sum = 0.0F;
 #pragma unroll 1
   for (int begin = 0; begin < small.windows; begin += L::kMergeWindows) {
     const int count = min(L::kMergeWindows, small.windows - begin);
-    if (me.warp < 2) {
-      const Word* at = sums + 2 * ((2 * group + me.warp) * windows_most + begin + me.lane);
+    if (me.warp == S::kWarps - 1) {
 #pragma unroll 1
       for (int first = 0; first < count; first += 32) {
         float2 own = {-INFINITY, 0.0F};
         if (first + me.lane < count) {
           std::uint32_t bits[2];
-          GetPairs<1>(at + 2 * first, 0, tag_, bits);
+          GetPairs<1>(sums + 2 * (begin + first + me.lane), 0, tag_, bits);
           own = {__uint_as_float(bits[0]), __uint_as_float(bits[1])};
         }
-        factors[L::kMergeWindows * me.warp + first + me.lane] = WindowFactors(own, &most);
+        factors[first + me.lane] = WindowFactors(own, &most);
       }
     }
-    const int pairs = count * S::kHeadDim / 2;
-#pragma unroll 1
-    for (int first = me.thread; first < pairs; first += kMergePairs * S::kThreads) {
-      const int mine = (pairs - first + S::kThreads - 1) / S::kThreads;
-#pragma unroll 1
-      for (int of = 0; of < 2; ++of) {
-        const std::size_t place = static_cast<std::size_t>(2 * group + of) * windows_most + begin;
-        std::uint32_t bits[2 * kMergePairs];
-        GetSomePairs<kMergePairs>(of_windows + place * S::kHeadDim + 2 * first, 2 * S::kThreads,
-                                  mine, tag_, bits);
-        auto* to = reinterpret_cast<uint2*>(values + of * L::kMergeWindows * S::kHeadDim) + first;
+    constexpr int kPairs = L::kMergeWindows / kAtOnce;
+    const int first = 2 * me.warp + me.lane / 16;
+    const int mine = (count - first + kAtOnce - 1) / kAtOnce;
+    std::uint32_t bits[2 * kPairs];
+    GetSomePairs<kPairs>(
+        values + static_cast<std::size_t>(begin + first) * S::kHeadDim + me.lane % 16 * 2,
+        kAtOnce * S::kHeadDim, mine, tag_, bits);
 #pragma unroll
-        for (int i = 0; i < kMergePairs; ++i) {
-          if (i < mine) to[i * S::kThreads] = make_uint2(bits[2 * i], bits[2 * i + 1]);
-        }
+    for (int i = 0; i < kPairs; ++i) {
+      if (i < mine) {
+        reinterpret_cast<uint2*>(stage)[(first + i * kAtOnce) * kDims / 2 + me.lane % 16] =
+            make_uint2(bits[2 * i], bits[2 * i + 1]);
       }
     }
     __syncthreads();
-    if (me.thread < 2 * S::kHeadDim) {
-      const float* value = values + L::kMergeWindows * head * S::kHeadDim + dim;
-      const float4* factor = factors + L::kMergeWindows * head;
+    if (me.warp == 0) {
 #pragma unroll 4
       for (int window = 0; window < count; ++window) {
-        const float4 by = factor[window];
-        const float part = value[window * S::kHeadDim];
-        const bool first = begin + window == 0;
-        total = first ? part : total * by.x + part * by.y;
-        sum = first ? by.z : sum * by.x + by.z * by.y;
+        const float4 by = factors[window];
+        const float part = stage[window * kDims + me.lane];
+        const bool is_first = begin + window == 0;
+        total = is_first ? part : total * by.x + part * by.y;
+        sum = is_first ? by.z : sum * by.x + by.z * by.y;
       }
     }
-    __syncthreads();
+    if (begin + L::kMergeWindows < small.windows) __syncthreads();
   }
-  if (me.thread < 2 * S::kHeadDim) Floats(L::kQuery)[me.thread] = total / sum;
-  __syncthreads();
-  PutGroup(group);
+  if (me.warp != 0) return;
+  const float value = total / sum;
+  Word* to = Pass().words + W::kMerged + head / 2 * 256 +
+             PlaceInGroup(head % 2 * S::kHeadDim + first_dim + me.lane);
+#pragma unroll
+  for (int copy = 0; copy < W::kCodeCopies; ++copy) {
+    PutWord(to + copy * W::kMergedWords, value, tag_);
+  }
 }
 
 }  // namespace bloomery::kernels::cuda

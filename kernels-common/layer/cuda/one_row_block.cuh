@@ -85,7 +85,6 @@ class OneRowBlock {
   // Picks of down that are on their way at a time: more make every poll wait behind them.
   static constexpr int kDownAhead = 2;
   static constexpr int kDownWarp = (S::kTeams - 2) * S::kInGroups;  // asks for down
-  static constexpr int kMergePairs = 4;  // that a thread of a merge waits for at once
 
   // ---- Places.
 
@@ -245,7 +244,7 @@ class OneRowBlock {
     if (me.thread < L::kBarrierCount) {
       InitBarrier(Barrier(me.thread), me.thread == L::kIdsBarrier ? S::kPicks + S::kTeams : 1);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    OrderBarriersBeforeBulk();
     if (me.thread < S::kHeadDim / 2) {
       reinterpret_cast<float2*>(layer_shared + L::kTurns)[me.thread] =
           RopeTurn(*p_.pass.position, p_.pass.frequencies[me.thread], p_.pass.magnitude);
@@ -319,9 +318,7 @@ class OneRowBlock {
     return codes.scale;
   }
 
-  __device__ static void TeamBarrier(const LayerThread& me) {
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + me.team), "n"(32 * S::kInGroups) : "memory");
-  }
+  __device__ static void TeamBarrier(const LayerThread& me) { MeetTeam<S::kInGroups>(me.team); }
 
   // A group's codes from lane l's values 8l .. 8l+7, to `own` and to all copies of `words`, which
   // are `stride` apart; returns the scale.
@@ -336,6 +333,15 @@ class OneRowBlock {
     }
     return scale;
   }
+  // Waits for a group's 256 values (value i at PlaceInGroup(i)) and makes codes of them.
+  __device__ float CodeWords(const LayerThread& me, std::byte* own, const Word* words) const {
+    std::uint32_t bits[8];
+    GetPairs<4>(words + 2 * me.lane, 64, tag_, bits);
+    const auto at = [&](int i) { return __uint_as_float(bits[i]); };
+    return StoreCodes(own, {at(0), at(1), at(2), at(3)}, {at(4), at(5), at(6), at(7)});
+  }
+  // Lane l's values 8l .. 8l+7 as four pairs, those of all lanes side by side.
+  __device__ static int PlaceInGroup(int i) { return (i % 8 / 2 * 32 + i / 8) * 2 + i % 2; }
   // Waits for such codes; stores them to `own` and returns the scale.
   __device__ float GetCodes(const LayerThread& me, std::byte* own, const Word* words) const {
     std::uint32_t bits[3];
@@ -363,6 +369,9 @@ class OneRowBlock {
       low = __ldg(reinterpret_cast<const float4*>(norm + first));
       high = __ldg(reinterpret_cast<const float4*>(norm + first) + 1);
     }
+    // Polls of the row of a layer's beginning take from what brings it: not before the block's own
+    // part has left.
+    if (logits == nullptr) __syncthreads();
     {
       std::uint32_t bits[3];
       GetQuad(words + 2 * me.thread, tag, bits);
@@ -461,7 +470,7 @@ class OneRowBlock {
   __device__ void Softmax(int unit) const;
   template <int kHeads>
   __device__ void AddValues(int unit) const;
-  __device__ void MergeGroup(int group) const;
+  __device__ void MergeSlice() const;
   __device__ void PutGroup(int group) const;
 
   __device__ void Output() {
@@ -469,10 +478,14 @@ class OneRowBlock {
     const LayerWeights& w = Layer();
     float* partial = Floats(L::kDownPartial);
     if (me.warp < S::kHeadGroups) {
-      const Word* words = Pass().words + W::kCodes + (me.block % W::kCodeCopies) * W::kCodeWords +
-                          me.warp * W::kCodeGroup;
+      const int copy = me.block % W::kCodeCopies;
+      const Word* words = Pass().words + W::kCodes + copy * W::kCodeWords + me.warp * W::kCodeGroup;
       std::byte* own = layer_shared + L::kCodes + me.warp * OwnCodes::kBytes;
-      const float scale = GetCodes(me, own, words);
+      const float scale =
+          Small().windows == 1
+              ? GetCodes(me, own, words)
+              : CodeWords(me, own,
+                          Pass().words + W::kMerged + copy * W::kMergedWords + 256 * me.warp);
       __syncwarp();
       const int bytes = TileBytes(w, kOutputBit);
       WaitFor(L::kOutputBarrier);
@@ -569,9 +582,8 @@ class OneRowBlock {
       const float gate = Ascending<S::kInGroups>(partial + me.lane);
       const float up = Ascending<S::kInGroups>(partial + 16 * S::kInGroups + me.lane);
       const int value = unit % S::kFfTiles * 16 + me.lane;
-      const int in_group = value % 256;
-      const int place = (in_group % 8 / 2 * 32 + in_group / 8) * 2 + in_group % 2;
-      PutWord(Pass().words + W::kH + unit / S::kFfTiles * S::kFf + value / 256 * 256 + place,
+      PutWord(Pass().words + W::kH + unit / S::kFfTiles * S::kFf + value / 256 * 256 +
+                  PlaceInGroup(value % 256),
               ExactSilu(gate) * up, tag_);
     }
     if (me.group == 1 && me.lane == 0) AskForProjection(me, me.team, layer_ + 1);

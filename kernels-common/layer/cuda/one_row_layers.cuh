@@ -119,8 +119,11 @@ struct LayerWords {
   static constexpr int kH = kLogits + kLogitCopies * kLogitWords;
   static constexpr int kHCodes = kH + LayerShape::kPicks * LayerShape::kFf;
   static constexpr int kHCodeWords = LayerShape::kPicks * LayerShape::kFfGroups * kCodeGroup;
+  // What was merged of windows, by groups as h.
+  static constexpr int kMerged = kHCodes + kCodeCopies * kHCodeWords;
+  static constexpr int kMergedWords = LayerShape::kHeads * LayerShape::kHeadDim;
   // Of windows: (m, l) of [head][window], then [head][window][dim].
-  static constexpr int kSums = kHCodes + kCodeCopies * kHCodeWords;
+  static constexpr int kSums = kMerged + kCodeCopies * kMergedWords;
 
   __host__ __device__ static constexpr std::size_t OfWindows(std::size_t windows) {
     return static_cast<std::size_t>(LayerShape::kHeads) * windows * (2 + LayerShape::kHeadDim);
@@ -174,8 +177,10 @@ struct LayerRoom {
   static constexpr int kWeights = kScores + 4 * LayerShape::kRatio * kScoreStride;
   // A merge has values in kFirst, and factors in place of the scores.
   static constexpr int kMergeWindows = 96;
-  static_assert(2 * kMergeWindows * 4 * LayerShape::kHeadDim <= kSecond);
-  static_assert(2 * kMergeWindows * 16 <= kWeights - kScores);
+  static constexpr int kMergeDims =
+      LayerShape::kHeads * LayerShape::kHeadDim / LayerShape::kWorkers;
+  static_assert(kMergeWindows * 4 * kMergeDims <= kSecond);
+  static_assert(kMergeWindows * 16 <= kWeights - kScores);
   static_assert(kWeights + 4 * LayerShape::kRatio * kWindow <= kPartial);
 };
 static_assert(LayerRoom::kBytes <= 227 * 1024);

@@ -3,14 +3,14 @@
 //
 // With one row seven of the eight columns of an mma are idle. Here column j takes sub-block j of
 // the row: the B words of a sub-block are zero in every other column, so that one accumulator
-// collects the sums of eight sub-blocks, each in its column, and each lane scales its own two. That
-// leaves columns free to take apart codes that share bytes, which costs more than the products do:
-// a byte of two nibbles, 16*h + l, goes in as it is, and the columns of h subtract l, which is an
-// operand of its own, by negated activations. What comes out is 16 * sum(h*q), exact as all of it
-// is.
+// collects the sums of eight sub-blocks, each in its column, and each lane scales its own two.
+// Codes that share bytes are taken apart after the products, which costs less than before them: a
+// byte of two nibbles, 16*h + l, goes in as it is, l alone goes to an accumulator of its own, and
+// the difference is 16 * sum(h*q), exact as all of it is.
 //
-// Each lane makes its B words from its own column's activations, which it reads once a sub-block: a
-// selection is an instruction, and shared memory in decode is short of bandwidth and of room.
+// Each lane makes its B words from its own column's activations, which it reads once: a selection
+// is an instruction, and shared memory in decode is short of bandwidth and of room. What warps do
+// at the same time makes each instruction count: 16 warps take about 1,400 clocks for a tile each.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,6 @@
 #include "kernels-common/quant/cuda/card_form.cuh"
 
 namespace bloomery::kernels::cuda {
-
-// -q of each byte, which is not -128.
-__device__ __forceinline__ std::uint32_t NegateBytes(std::uint32_t q) {
-  return (0x80808080U - (q & 0x7F7F7F7FU)) ^ (~q & 0x80808080U);
-}
 
 // Sums over the four lanes of a row: lanes q = 0, 2 get that of row g (`first`), q = 1, 3 that of
 // row g + 8 (`second`).
@@ -35,20 +30,21 @@ __device__ __forceinline__ int SumOfQuad(int first, int second) {
 }
 
 // sum over 16 parts of byte * (sum of 16 activations), of a lane's row as in SumOfQuad; `bytes` are
-// the lane's words for rows g and g + 8, `high` and `low` the group's cut sums.
+// the lane's words for rows g and g + 8, `sums` its word of the group's cut sums: the upper parts
+// in even columns (lane / 4), the lower ones in odd columns.
+__device__ __forceinline__ int SumOfSums(const std::uint32_t (&bytes)[2], std::uint32_t sums) {
+  int c[4] = {};
+  Mma16(c, bytes, sums);
+  return (threadIdx.x & 1U) != 0 ? 16 * c[2] + c[3] : 16 * c[0] + c[1];
+}
 __device__ __forceinline__ int SumOfSums(const std::uint32_t (&bytes)[2], const std::byte* high,
                                          const std::byte* low) {
-  const int q = static_cast<int>(threadIdx.x % 4);
-  int c[4] = {};
-  Mma16(c, bytes, reinterpret_cast<const std::uint32_t*>(high)[q]);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) c[i] *= 16;
-  Mma16(c, bytes, reinterpret_cast<const std::uint32_t*>(low)[q]);
-  return (q & 1) != 0 ? c[2] : c[0];
+  const std::byte* of_column = (threadIdx.x & 4U) != 0 ? low : high;
+  return SumOfSums(bytes, reinterpret_cast<const std::uint32_t*>(of_column)[threadIdx.x % 4]);
 }
 
-// Q4_K's end: what the two accumulators and the row entries make of u; `sum_of_sums` gives the sum
-// over mins.
+// Q4_K's end: what the accumulators of low nibbles and of bytes and the row entries make of u;
+// `sum_of_sums` gives the sum over mins.
 template <class SumsOf>
 __device__ __forceinline__ float ScaleQ4K(const SixBitRows& rows, int q, const int (&nibbles)[4],
                                           const int (&bytes)[4], const SumsOf& sum_of_sums) {
@@ -62,8 +58,8 @@ __device__ __forceinline__ float ScaleQ4K(const SixBitRows& rows, int q, const i
         (q & 2) == 0 ? w[1] & 0x3F3F3F3FU : (w[3] & 0x0F0F0F0FU) | ((w[1] >> 2) & 0x30303030U);
     const std::uint32_t two = (q & 1) == 0 ? four : four >> 16;
     sum[half] =
-        static_cast<int>(two & 255U) * (nibbles[2 * half] + bytes[2 * half]) +
-        static_cast<int>((two >> 8) & 255U) * ((nibbles[2 * half + 1] + bytes[2 * half + 1]) >> 4);
+        static_cast<int>(two & 255U) * nibbles[2 * half] +
+        static_cast<int>((two >> 8) & 255U) * ((bytes[2 * half + 1] - nibbles[2 * half + 1]) >> 4);
     mins[half] = rows.Mins(half, q);
   }
   const int products = SumOfQuad(sum[0], sum[1]);
@@ -73,58 +69,53 @@ __device__ __forceinline__ float ScaleQ4K(const SixBitRows& rows, int q, const i
                    -HalfBits(d >> 16) * __int2float_rn(sums));
 }
 
-// Q6_K's steps of eight sub-blocks. For each four, c = 0..3: low nibbles and bytes of c = 0, 1 and
-// of 2, 3; the bytes of four bit pairs up to pair c (column c, minus column c + 1).
+// Q6_K's sums of a set of eight sub-blocks, each in its column. A byte of two nibbles, and one of
+// four bit pairs, serves as many sub-blocks: low nibbles and bytes, and bytes up to each pair, have
+// accumulators of their own, whose differences are the upper nibbles and the pairs.
 struct OneRowSteps {
   int column;
-  std::uint32_t low;
-  std::uint32_t byte;
-  std::uint32_t level[4];
-  __device__ __forceinline__ OneRowSteps(std::uint32_t plus, int of_column) : column(of_column) {
-    const std::uint32_t minus = NegateBytes(plus);
-    const int c = column % 4;
-    low = (c & 1) == 0 ? plus : minus;
-    byte = (c & 1) == 0 ? 0U : plus;
-    level[0] = c == 0 ? plus : c == 1 ? minus : 0U;
-    level[1] = c == 1 ? plus : c == 2 ? minus : 0U;
-    level[2] = c == 2 ? plus : c == 3 ? minus : 0U;
-    level[3] = c == 3 ? plus : 0U;
-  }
+  std::uint32_t own;  // the lane's B word in its own column
+  int nibbles[4] = {};
+  int bytes[4] = {};
+  int up_to[4][4] = {};
+  __device__ __forceinline__ OneRowSteps(std::uint32_t word, int of_column)
+      : column(of_column), own(word) {}
+  // Four sub-blocks: words of nibbles of the first and the second two, and of the bit pairs.
   __device__ __forceinline__ void Multiply(int four, const std::uint32_t (&w)[4],
-                                           const std::uint32_t (&p)[2], int (&nibbles)[4],
-                                           int (&pairs)[4]) const {
+                                           const std::uint32_t (&p)[2]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const std::uint32_t bytes[2] = {w[2 * i], w[2 * i + 1]};
-      const std::uint32_t low_nibbles[2] = {bytes[0] & 0x0F0F0F0FU, bytes[1] & 0x0F0F0F0FU};
-      const bool step = column / 2 == 2 * four + i;
-      MmaUnsigned16(nibbles, low_nibbles, step ? low : 0U);
-      MmaUnsigned16(nibbles, bytes, step ? byte : 0U);
+      const std::uint32_t both[2] = {w[2 * i], w[2 * i + 1]};
+      const std::uint32_t low[2] = {both[0] & 0x0F0F0F0FU, both[1] & 0x0F0F0F0FU};
+      const std::uint32_t b = column / 2 == 2 * four + i ? own : 0U;
+      MmaUnsigned16(nibbles, low, b);
+      MmaUnsigned16(bytes, both, b);
     }
-    const bool mine = column / 4 == four;
-    const std::uint32_t three[2] = {p[0] & 0x3F3F3F3FU, p[1] & 0x3F3F3F3FU};
-    const std::uint32_t two[2] = {p[0] & 0x0F0F0F0FU, p[1] & 0x0F0F0F0FU};
-    const std::uint32_t one[2] = {p[0] & 0x03030303U, p[1] & 0x03030303U};
-    MmaUnsigned16(pairs, one, mine ? level[0] : 0U);
-    MmaUnsigned16(pairs, two, mine ? level[1] : 0U);
-    MmaUnsigned16(pairs, three, mine ? level[2] : 0U);
-    MmaUnsigned16(pairs, p, mine ? level[3] : 0U);
+    const std::uint32_t b = column / 4 == four ? own : 0U;
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const std::uint32_t mask = 0x01010101U * ((4U << (2 * pair)) - 1U);
+      const std::uint32_t masked[2] = {p[0] & mask, p[1] & mask};
+      MmaUnsigned16(up_to[pair], masked, b);
+    }
+  }
+  // Of the lane's sub-blocks 2q and 2q + 1 for its row g + 8 * half by two int8 scales; bit pairs
+  // are 4^(sub-block % 4) too large.
+  __device__ __forceinline__ int Scale(std::uint32_t two_scales, int q, int half) const {
+    const bool upper = (q & 1) != 0;
+    const int even = 2 * half;
+    const int odd = 2 * half + 1;
+    const int low[2] = {nibbles[even], (bytes[odd] - nibbles[odd]) >> 4};
+    const int high[2] = {upper ? up_to[2][even] - up_to[1][even] : up_to[0][even],
+                         upper ? up_to[3][odd] - up_to[2][odd] : up_to[1][odd] - up_to[0][odd]};
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      sum += SignedByte(two_scales, i) * (low[i] + ((high[i] << 4) >> (4 * (q & 1) + 2 * i)));
+    }
+    return sum;
   }
 };
-
-// The lane's sub-blocks 2q and 2q + 1 of a set for one of its rows, by two int8 scales: bit pairs
-// are 4^(sub-block % 4) too large.
-__device__ __forceinline__ int ScaleQ6K(std::uint32_t two_scales, int q, int half,
-                                        const int (&nibbles)[4], const int (&pairs)[4]) {
-  int sum = 0;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int low_sum = i == 0 ? nibbles[2 * half] : nibbles[2 * half + 1] >> 4;
-    const int high_sum = (pairs[2 * half + i] << 4) >> (4 * (q & 1) + 2 * i);
-    sum += SignedByte(two_scales, i) * (low_sum + high_sum);
-  }
-  return sum;
-}
 
 // u of N4 for row g + 8*(q % 2) of a tile in shared memory and a group of 256 codes with its cut
 // sums.
@@ -141,26 +132,20 @@ __device__ __forceinline__ void OneRowValuesQ4K(const std::byte* tile, int strid
                                                 const std::byte* low, float (&u)[kTiles]) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int q = lane % 4;
-  // Steps of a pair of sub-blocks: the low nibbles (even column, minus the odd one), the bytes (odd
-  // column).
   const uint2 own = reinterpret_cast<const uint2*>(codes)[lane];
-  const bool odd = (lane & 4) != 0;
-  const uint2 low_own =
-      odd ? make_uint2(NegateBytes(own.x), NegateBytes(own.y)) : make_uint2(own.x, own.y);
-  const uint2 byte_own = odd ? own : make_uint2(0, 0);
   int nibbles[kTiles][4] = {};
   int bytes[kTiles][4] = {};
 #pragma unroll 2
   for (int pair = 0; pair < 4; ++pair) {
-    const bool mine = lane / 8 == pair;
+    const uint2 b = lane / 8 == pair ? own : make_uint2(0, 0);
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
       std::uint32_t all[4];
       FromShared::Words(tile + i * stride + pair * 512 + lane * 16, all);
       const std::uint32_t half[4] = {all[0] & 0x0F0F0F0FU, all[1] & 0x0F0F0F0FU,
                                      all[2] & 0x0F0F0F0FU, all[3] & 0x0F0F0F0FU};
-      MmaUnsigned32(nibbles[i], half, mine ? low_own.x : 0U, mine ? low_own.y : 0U);
-      MmaUnsigned32(bytes[i], all, mine ? byte_own.x : 0U, mine ? byte_own.y : 0U);
+      MmaUnsigned32(nibbles[i], half, b.x, b.y);
+      MmaUnsigned32(bytes[i], all, b.x, b.y);
     }
   }
 #pragma unroll
@@ -190,22 +175,20 @@ __device__ __forceinline__ float OneRowValue<kQ6K>(const std::byte* tile, const 
   int sum[2] = {};
 #pragma unroll 1
   for (int set = 0; set < 2; ++set) {  // sub-blocks 8*set + column
-    const OneRowSteps steps(reinterpret_cast<const std::uint32_t*>(codes)[32 * set + lane], column);
-    int nibbles[4] = {};
-    int pairs[4] = {};
+    OneRowSteps steps(reinterpret_cast<const std::uint32_t*>(codes)[32 * set + lane], column);
 #pragma unroll
     for (int four = 0; four < 2; ++four) {
       std::uint32_t w[4];
       std::uint32_t p[2];
       FromShared::Words(tile + (2 * set + four) * 512 + lane * 16, w);
       FromShared::Words(tile + 2048 + set * 512 + lane * 16 + four * 8, p);
-      steps.Multiply(four, w, p, nibbles, pairs);
+      steps.Multiply(four, w, p);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const auto two =
           *reinterpret_cast<const std::uint16_t*>(scales + 128 * half + 8 * set + 2 * q);
-      sum[half] += ScaleQ6K(two, q, half, nibbles, pairs);
+      sum[half] += steps.Scale(two, q, half);
     }
   }
   const std::uint32_t words[2] = {reinterpret_cast<const std::uint32_t*>(scales)[q],
@@ -239,12 +222,7 @@ struct CutSums {
 
 // sum over 16 parts of byte * (sum of 16 activations), of a lane's row as in SumOfQuad.
 __device__ __forceinline__ int SumOfSums(const std::uint32_t (&bytes)[2], const CutSums& sums) {
-  int c[4] = {};
-  Mma16(c, bytes, sums.high);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) c[i] *= 16;
-  Mma16(c, bytes, sums.low);
-  return (threadIdx.x & 1U) != 0 ? c[2] : c[0];
+  return SumOfSums(bytes, (threadIdx.x & 4U) != 0 ? sums.low : sums.high);
 }
 
 // A lane's B words of a group for Q4_K, from its own 8 codes.
@@ -252,19 +230,11 @@ template <int kType>
 struct OneRowB;
 template <>
 struct OneRowB<kQ4K> {
-  std::uint32_t words[4][4];  // of each pair of sub-blocks: low nibbles, bytes
+  uint2 words[4];  // of each pair of sub-blocks
   __device__ __forceinline__ OneRowB(const uint2& own, int lane) {
-    const bool odd = (lane & 4) != 0;
-    const uint2 low =
-        odd ? make_uint2(NegateBytes(own.x), NegateBytes(own.y)) : make_uint2(own.x, own.y);
-    const uint2 byte = odd ? own : make_uint2(0, 0);
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
-      const bool mine = lane / 8 == pair;
-      words[pair][0] = mine ? low.x : 0U;
-      words[pair][1] = mine ? low.y : 0U;
-      words[pair][2] = mine ? byte.x : 0U;
-      words[pair][3] = mine ? byte.y : 0U;
+      words[pair] = lane / 8 == pair ? own : make_uint2(0, 0);
     }
   }
 };
@@ -281,8 +251,8 @@ __device__ __forceinline__ float OneRowDot(const CardTile<kQ4K>::Raw& raw, const
                                   raw.nibbles[4 * pair + 2], raw.nibbles[4 * pair + 3]};
     const std::uint32_t half[4] = {all[0] & 0x0F0F0F0FU, all[1] & 0x0F0F0F0FU, all[2] & 0x0F0F0F0FU,
                                    all[3] & 0x0F0F0F0FU};
-    MmaUnsigned32(nibbles, half, b.words[pair][0], b.words[pair][1]);
-    MmaUnsigned32(bytes, all, b.words[pair][2], b.words[pair][3]);
+    MmaUnsigned32(nibbles, half, b.words[pair].x, b.words[pair].y);
+    MmaUnsigned32(bytes, all, b.words[pair].x, b.words[pair].y);
   }
   return ScaleQ4K(raw.rows, q, nibbles, bytes,
                   [&](const std::uint32_t(&mins)[2]) { return SumOfSums(mins, cut); });
@@ -298,22 +268,20 @@ __device__ __forceinline__ float OneRowDot(const CardTile<kQ6K>::Raw& raw,
   int sum[2] = {};
 #pragma unroll
   for (int set = 0; set < 2; ++set) {
-    const OneRowSteps steps(own[set], column);
-    int nibbles[4] = {};
-    int pairs[4] = {};
+    OneRowSteps steps(own[set], column);
 #pragma unroll
     for (int four = 0; four < 2; ++four) {
       const int at = 8 * set + 4 * four;
       const std::uint32_t w[4] = {raw.nibbles[at], raw.nibbles[at + 1], raw.nibbles[at + 2],
                                   raw.nibbles[at + 3]};
       const std::uint32_t p[2] = {raw.pairs[4 * set + 2 * four], raw.pairs[4 * set + 2 * four + 1]};
-      steps.Multiply(four, w, p, nibbles, pairs);
+      steps.Multiply(four, w, p);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const std::uint32_t four =
           (q & 2) == 0 ? raw.scales.w[half][2 * set] : raw.scales.w[half][2 * set + 1];
-      sum[half] += ScaleQ6K((q & 1) == 0 ? four : four >> 16, q, half, nibbles, pairs);
+      sum[half] += steps.Scale((q & 1) == 0 ? four : four >> 16, q, half);
     }
   }
   const std::uint32_t scales[2] = {Tile::ScaleWord(raw, 0, q), Tile::ScaleWord(raw, 1, q)};
