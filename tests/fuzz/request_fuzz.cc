@@ -63,6 +63,7 @@ class Collecting final : public HttpExchange {
 
   const HttpRequest& request() const override { return request_; }
   void SetHeaders(std::vector<HttpHeader>) override {}
+  void AddToLog(std::vector<LogField>) override {}
   size_t answer_bytes_max() const override { return size_t{1} << 20; }
   void Reply(HttpResponse response) override {
     Require(!began_ && !ended_, "a second answer");
