@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
+#include <future>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -159,6 +160,7 @@ int Serve(serve::ServeSettings settings, const Installation& installation, Event
   }
   RaiseDescriptorLimit();
 
+  std::optional<ServedModel> model;  // outlives the server, whose threads use it to the end
   serve::Server server(settings);
   // The way of a signal, which the stop watch takes.
   // A second one would end the process at once, so a second request sends none.
@@ -166,14 +168,15 @@ int Serve(serve::ServeSettings settings, const Installation& installation, Event
     if (!asked->exchange(true)) ::kill(::getpid(), SIGTERM);
   });
   LoadEvents events(lines, manager, settings.log_jsonl, plans);
-  const ServedModel model(settings, path, installation.executable,
-                          installation.plugin_path_variable, events.Watch());
+  model.emplace(settings, path, installation.executable, installation.plugin_path_variable,
+                events.Watch());
+  const serve::Seat& seat = model->seat();
   stop.Loaded();  // before the first request can be in progress: from here a signal drains
-  serve::CheckGrammarDefault(settings, model.seat());
-  server.SetReady(model.seat());
-  SayReady(server, model.seat(), demo, lines);
-  manager.Ready("serving " + model.seat().model.name + " at " + server.urls().front());
-  engine::Engine& engine = *model.seat().engine;
+  serve::CheckGrammarDefault(settings, seat);
+  server.SetReady(seat);
+  SayReady(server, seat, demo, lines);
+  manager.Ready("serving " + seat.model.name + " at " + server.urls().front());
+  engine::Engine& engine = *seat.engine;
   Watchdog watchdog(manager);
   while (!stop.StoppedWithin(watchdog.Period(kHealthPeriod))) {
     watchdog.Look(engine.Beat());
@@ -186,7 +189,12 @@ int Serve(serve::ServeSettings settings, const Installation& installation, Event
   LOG(INFO) << "stopping";
   const std::chrono::seconds drain(settings.drain_s);
   manager.Stopping(drain);
-  server.Stop(drain);
+  // Answers in progress may take longer than the watchdog's time.
+  const std::future<void> stopping =
+      std::async(std::launch::async, [&server, drain] { server.Stop(drain); });
+  while (stopping.wait_for(watchdog.Period(kHealthPeriod)) != std::future_status::ready) {
+    watchdog.Look(engine.Beat());
+  }
   return engine.failure() ? kExitEngine : kExitOk;
 }
 

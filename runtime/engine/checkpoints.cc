@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -47,18 +48,17 @@ void Checkpoints::Take(int32_t slot, std::span<const text::TokenId> tokens) {
     held_.splice(held_.begin(), held_, same);
     return;
   }
+  const uint64_t bytes = tokens.size_bytes() + state_bytes_;
+  if (bytes > bytes_max_) return;
   try {
-    while (!held_.empty() && bytes_ + state_bytes_ > bytes_max_) {
-      held_.pop_back();
-      bytes_ -= state_bytes_;
-    }
+    while (!held_.empty() && bytes_ + bytes > bytes_max_) Drop(std::prev(held_.end()));
     auto made = std::make_shared<Checkpoint>();
     made->tokens.assign(tokens.begin(), tokens.end());
     made->state.resize(state_bytes_);
     runner_.ReadCheckpoint(slot, made->state);
     Thin(*made);
     held_.push_front(std::move(made));
-    bytes_ += state_bytes_;
+    bytes_ += bytes;
   } catch (const Error& error) {
     LOG(WARNING) << "slot " << slot << ": its state behind " << tokens.size()
                  << " tokens cannot be kept: " << error.what();
@@ -86,9 +86,13 @@ void Checkpoints::Thin(const Checkpoint& newest) {
       continue;
     }
     const auto loser = roundness(*at) > roundness(*rival) ? std::exchange(rival, at) : at;
-    held_.erase(loser);
-    bytes_ -= state_bytes_;
+    Drop(loser);
   }
+}
+
+void Checkpoints::Drop(std::list<CheckpointPtr>::iterator at) {
+  bytes_ -= (*at)->bytes();
+  held_.erase(at);
 }
 
 CheckpointPtr Checkpoints::Longest(std::span<const text::TokenId> tokens) {

@@ -22,6 +22,7 @@ namespace bloomery::engine {
 struct Checkpoint {
   std::vector<text::TokenId> tokens;  // rows before it
   std::vector<std::byte> state;
+  uint64_t bytes() const { return tokens.size() * sizeof(text::TokenId) + state.size(); }
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }
 };
 using CheckpointPtr = std::shared_ptr<const Checkpoint>;
@@ -31,7 +32,7 @@ class Checkpoints {
   static constexpr int32_t kEvery = 512;
   static constexpr int32_t kBack = 16;
 
-  // Holds at most `bytes_max` bytes of states; 0: none.
+  // Holds at most `bytes_max` bytes of states and of the tokens before them; 0: none.
   Checkpoints(exec::PassRunner& runner, uint64_t bytes_max);
 
   // Whether the model has such a state.
@@ -55,6 +56,7 @@ class Checkpoints {
 
  private:
   void Thin(const Checkpoint& newest);
+  void Drop(std::list<CheckpointPtr>::iterator at);
 
   exec::PassRunner& runner_;
   const uint64_t state_bytes_;

@@ -55,7 +55,9 @@ struct EngineOptions {
 // The prompt does not fit: kContextFull with the numbers.
 class ContextError : public Error {
  public:
-  ContextError(int32_t n_prompt_tokens, int32_t n_ctx);
+  enum class Counted { kAll, kAtLeast };  // kAtLeast: what comes behind them was not looked at
+
+  ContextError(size_t n_prompt_tokens, int32_t n_ctx, Counted counted = Counted::kAll);
   int32_t n_prompt_tokens() const { return n_prompt_tokens_; }
   int32_t n_ctx() const { return n_ctx_; }  // the slot's context
 

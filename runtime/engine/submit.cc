@@ -33,7 +33,7 @@ void CheckPrompt(const std::vector<text::TokenId>& prompt, const text::Tokenizer
                                             std::to_string(tokenizer.size()));
   }
   if (prompt.size() >= static_cast<size_t>(context)) {
-    throw ContextError(static_cast<int32_t>(prompt.size()), context);
+    throw ContextError(prompt.size(), context);
   }
 }
 
@@ -49,12 +49,13 @@ void CheckFields(const GenerateRequest& request, int32_t slots) {
 
 }  // namespace
 
-ContextError::ContextError(int32_t n_prompt_tokens, int32_t n_ctx)
+ContextError::ContextError(size_t n_prompt_tokens, int32_t n_ctx, Counted counted)
     : Error(ErrorKind::kContextFull,
-            "the prompt has " + std::to_string(n_prompt_tokens) +
+            std::string("the prompt has ") + (counted == Counted::kAtLeast ? "at least " : "") +
+                std::to_string(n_prompt_tokens) +
                 " tokens, which does not fit the slot's context of " + std::to_string(n_ctx) +
                 " tokens; shorten it, or start the server with a larger context"),
-      n_prompt_tokens_(n_prompt_tokens),
+      n_prompt_tokens_(static_cast<int32_t>(std::min<size_t>(n_prompt_tokens, INT32_MAX))),
       n_ctx_(n_ctx) {}
 
 QueueFullError::QueueFullError(size_t waiting, int32_t retry_after_s)

@@ -241,7 +241,7 @@ void CheckChatDefaults(const ServeSettings& settings) {
 }
 
 ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settings,
-                          const Seat& seat, const OutputForm& form) {
+                          const Seat& seat, const OutputForm& form, PromptUse use) {
   const ToolChoice choice = [&] {
     const Fields fields(body, "request body");
     RefuseMedia(fields);
@@ -255,9 +255,13 @@ ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settin
   }
   ChatPrompt prompt;
   prompt.rendered = seat.chat_template->Render(request, static_cast<int64_t>(std::time(nullptr)));
-  prompt.ids = seat.tokenizer->Tokenise(
-      prompt.rendered.text,
-      {.add_special = true, .parse_special = true, .plain = prompt.rendered.input_spans});
+  const text::TokeniseOptions options{
+      .add_special = true, .parse_special = true, .plain = prompt.rendered.input_spans};
+  if (use == PromptUse::kRun) {
+    prompt.ids = TokenisePrompt(prompt.rendered.text, options, seat);
+  } else if (use == PromptUse::kCount) {
+    prompt.ids = seat.tokenizer->Tokenise(prompt.rendered.text, options);
+  }
   ReadFormat(body, settings, seat, choice, form, prompt);
   return prompt;
 }

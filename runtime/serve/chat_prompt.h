@@ -23,15 +23,22 @@ struct ChatPrompt {
   std::shared_ptr<const text::Grammar> grammar;  // of tool calls; null: none
 };
 
+enum class PromptUse {
+  kRun,    // in a slot: TokenisePrompt's ids
+  kCount,  // all ids, however many
+  kShow,   // no ids
+};
+
 // The server's own defaults for chats as a request would be read with them. Error(kUsage) naming
 // the flag: found at the start, not by the first request.
 void CheckChatDefaults(const ServeSettings& settings);
 
 // `body` is changed: the server's defaults are filled in. Where there are tools and `form` is a
 // response format, the grammar of the prompt is of both: a call or a document. Error(kBadRequest)
-// and Error(kUnsupported) naming the field.
+// and Error(kUnsupported) naming the field; of TokenisePrompt's for kRun.
 ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settings,
-                          const Seat& seat, const OutputForm& form = {});
+                          const Seat& seat, const OutputForm& form = {},
+                          PromptUse use = PromptUse::kRun);
 
 // Moves into the request what its generation needs of the prompt; `prompt.format` stays.
 void TakePrompt(ChatPrompt& prompt, engine::GenerateRequest& request);

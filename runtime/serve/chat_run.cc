@@ -92,7 +92,7 @@ void RefuseLogprobs(const Fields& body) {
 
 size_t CountChat(const RouteContext& context, rapidjson::Document& body) {
   ReadGenerationFields(Fields(body, "request body"), context.settings, context.seat, "");
-  return MakeChatPrompt(body, context.settings, context.seat).ids.size();
+  return MakeChatPrompt(body, context.settings, context.seat, {}, PromptUse::kCount).ids.size();
 }
 
 void StartChat(const RouteContext& context, ChatRun run,

@@ -320,30 +320,34 @@ AnswerOptions ReadAnswer(const Fields& body, const ServeSettings& settings) {
   return answer;
 }
 
-// Refuses text that fits no slot however it is tokenised, before that takes its time. The error has
-// the fewest tokens that the text can have.
-void RefuseBeyondContext(const rapidjson::Value& prompt, const Seat& seat) {
-  size_t bytes = prompt.IsString() ? prompt.GetStringLength() : 0;
-  if (prompt.IsArray()) {
-    for (const auto& item : prompt.GetArray()) {
+// Of what is sure to be tokenised in no time all tokens are counted, for the error.
+size_t PromptTokensMax(size_t bytes, const Seat& seat) {
+  if (bytes <= limits::kSmallBodyBytesMax) return SIZE_MAX;
+  return static_cast<size_t>(seat.engine->limits().slot_context);
+}
+
+std::vector<text::TokenId> Fitting(std::vector<text::TokenId> ids, size_t tokens_max,
+                                   const Seat& seat) {
+  if (ids.size() <= tokens_max) return ids;
+  throw engine::ContextError(ids.size(), seat.engine->limits().slot_context,
+                             engine::ContextError::Counted::kAtLeast);
+}
+
+std::vector<text::TokenId> TokenisePrompt(const rapidjson::Value& value, std::string_view field,
+                                          const Seat& seat) {
+  size_t bytes = value.IsString() ? value.GetStringLength() : 0;
+  if (value.IsArray()) {
+    for (const auto& item : value.GetArray()) {
       if (item.IsString()) bytes += item.GetStringLength();
     }
   }
-  if (bytes <= limits::kSmallBodyBytesMax) return;  // tokenised about as fast as the look below
-  const text::Tokenizer& tokenizer = *seat.tokenizer;
-  size_t longest = 1;
-  for (size_t id = 0; id < tokenizer.size(); ++id) {
-    longest = std::max(
-        longest, tokenizer.Piece(static_cast<text::TokenId>(id), text::SpecialText::kShown).size());
-  }
-  const size_t fewest = (bytes - 1) / longest + 1;
-  const int32_t context = seat.engine->limits().slot_context;
-  if (fewest < static_cast<size_t>(context)) return;
-  throw engine::ContextError(static_cast<int32_t>(fewest), context);
+  const size_t most = PromptTokensMax(bytes, seat);
+  return Fitting(TokeniseMixed(value, field, *seat.tokenizer,
+                               {.add_special = true, .parse_special = true, .tokens_max = most}),
+                 most, seat);
 }
 
 std::vector<text::TokenId> ReadOnePrompt(const rapidjson::Value& value, const Seat& seat) {
-  const text::Tokenizer& tokenizer = *seat.tokenizer;
   std::vector<text::TokenId> ids;
   if (value.IsObject()) {
     const Fields fields(value, "Field 'prompt'");
@@ -355,11 +359,9 @@ std::vector<text::TokenId> ReadOnePrompt(const rapidjson::Value& value, const Se
     if (prompt == nullptr || !prompt->IsString()) {
       RefuseField("prompt_string", "expected a string");
     }
-    RefuseBeyondContext(*prompt, seat);
-    ids = TokeniseMixed(*prompt, "prompt_string", tokenizer, true, true);
+    ids = TokenisePrompt(*prompt, "prompt_string", seat);
   } else {
-    RefuseBeyondContext(value, seat);
-    ids = TokeniseMixed(value, "prompt", tokenizer, true, true);
+    ids = TokenisePrompt(value, "prompt", seat);
   }
   if (ids.empty()) RefuseField("prompt", "the prompt is empty");
   return ids;
@@ -391,19 +393,17 @@ void PlaceInReasoning(std::string_view prompt, text::ReasoningLimit& limit) {
 }
 
 std::vector<text::TokenId> TokeniseMixed(const rapidjson::Value& value, std::string_view field,
-                                         const text::Tokenizer& tokenizer, bool add_special,
-                                         bool parse_special) {
-  if (value.IsString()) {
-    return tokenizer.Tokenise(StringOf(value),
-                              {.add_special = add_special, .parse_special = parse_special});
-  }
+                                         const text::Tokenizer& tokenizer,
+                                         const text::TokeniseOptions& options) {
+  if (value.IsString()) return tokenizer.Tokenise(StringOf(value), options);
   if (!value.IsArray()) RefuseField(field, "expected a string or an array of strings and ids");
   std::vector<text::TokenId> ids;
-  bool leading = true;
+  text::TokeniseOptions part_options = options;
   for (const auto& item : value.GetArray()) {
+    if (ids.size() > options.tokens_max) break;
     if (item.IsString()) {
-      const auto part = tokenizer.Tokenise(
-          StringOf(item), {.add_special = add_special && leading, .parse_special = parse_special});
+      part_options.tokens_max = options.tokens_max - ids.size();
+      const auto part = tokenizer.Tokenise(StringOf(item), part_options);
       ids.insert(ids.end(), part.begin(), part.end());
     } else {
       const auto id = IntegerOf(item);
@@ -414,9 +414,15 @@ std::vector<text::TokenId> TokeniseMixed(const rapidjson::Value& value, std::str
       }
       ids.push_back(static_cast<text::TokenId>(*id));
     }
-    leading = false;
+    part_options.add_special = false;
   }
   return ids;
+}
+
+std::vector<text::TokenId> TokenisePrompt(std::string_view text, text::TokeniseOptions options,
+                                          const Seat& seat) {
+  options.tokens_max = PromptTokensMax(text.size(), seat);
+  return Fitting(seat.tokenizer->Tokenise(text, options), options.tokens_max, seat);
 }
 
 std::vector<std::vector<text::TokenId>> ReadPrompts(const Fields& body, const Seat& seat) {

@@ -43,8 +43,8 @@ GenerationFields ReadGenerationFields(const Fields& body, const ServeSettings& s
                                       const Seat& seat, std::string_view probabilities_alias);
 
 // `prompt` of the native and OpenAI completion routes: one list of ids for each prompt in it.
-// Error(kBadRequest) when absent, empty, or of a wrong form; engine::ContextError, with the fewest
-// tokens it can have, for text that is too long however it is tokenised.
+// Error(kBadRequest) when absent, empty, or of a wrong form; engine::ContextError as
+// TokenisePrompt.
 std::vector<std::vector<text::TokenId>> ReadPrompts(const Fields& body, const Seat& seat);
 
 // Where the end of a prompt's text stands: inside a span of reasoning, or behind one that the
@@ -53,8 +53,13 @@ void PlaceInReasoning(std::string_view prompt, text::ReasoningLimit& limit);
 
 // A string, or an array mixing strings and ids. `add_special` counts for a leading string only.
 std::vector<text::TokenId> TokeniseMixed(const rapidjson::Value& value, std::string_view field,
-                                         const text::Tokenizer& tokenizer, bool add_special,
-                                         bool parse_special);
+                                         const text::Tokenizer& tokenizer,
+                                         const text::TokeniseOptions& options);
+
+// The tokens of a text that is to run in a slot. Of a large one only as many are found as tell that
+// it does not fit: engine::ContextError, then, with those.
+std::vector<text::TokenId> TokenisePrompt(std::string_view text, text::TokeniseOptions options,
+                                          const Seat& seat);
 
 // Names in `body` that no list knows, comma separated and made printable; "" when there are none.
 std::string UnknownFields(const rapidjson::Value& body);

@@ -87,7 +87,8 @@ class HttpExchange {
   virtual void OnGone(std::function<void()> callback) = 0;
 
   // Runs `call` on a thread of the HTTP pool, after those posted before it and never beside another
-  // one or beside the handler: the place to turn events of other threads into an answer.
+  // one or beside the handler, however long that takes: the place to turn events of other threads
+  // into an answer.
   virtual void Post(std::function<void()> call) = 0;
 };
 

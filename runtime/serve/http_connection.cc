@@ -83,6 +83,8 @@ bool PeerIsHere(const Socket& socket) {
   return six.is_loopback();
 }
 
+}  // namespace
+
 // The handle routes hold. Calls travel to the connection's strand; the connection ignores those of
 // a request it has finished with.
 class Exchange final : public HttpExchange {
@@ -129,7 +131,23 @@ class Exchange final : public HttpExchange {
 
   void Post(std::function<void()> call) override {
     if (connection_->Finished()) return;
+    {
+      const std::lock_guard lock(in_lane_mutex_);
+      if (in_lane_) return behind_.push_back(std::move(call));
+    }
     asio::post(connection_->executor(), std::move(call));
+  }
+
+  // Between these two the handler runs in a lane, and what is posted waits for its end.
+  void EnterLane() {
+    const std::lock_guard lock(in_lane_mutex_);
+    in_lane_ = true;
+  }
+  void LeaveLane() {
+    const std::lock_guard lock(in_lane_mutex_);
+    in_lane_ = false;
+    for (auto& call : behind_) asio::post(connection_->executor(), std::move(call));
+    behind_.clear();
   }
 
  private:
@@ -146,9 +164,11 @@ class Exchange final : public HttpExchange {
   uint64_t serial_;
   HttpRequest request_;
   std::vector<HttpHeader> headers_;
-};
 
-}  // namespace
+  std::mutex in_lane_mutex_;
+  bool in_lane_ = false;                       // guarded by the mutex
+  std::vector<std::function<void()>> behind_;  // guarded by the mutex
+};
 
 Connection::Connection(std::shared_ptr<Shared> shared, Socket socket,
                        std::shared_ptr<TlsContext> tls)
@@ -365,7 +385,21 @@ void Connection::Handle() {
   state_ = State::kAnswering;
   on_gone_ = nullptr;
   Watch();
+  const size_t bytes = whole.body.size();
   auto exchange = std::make_shared<Exchange>(shared_from_this(), serial_, std::move(whole));
+  const HttpOptions& options = shared_->options;
+  if (bytes <= options.long_body_bytes) return CallHandler(exchange);
+  Lane& lane = bytes > options.large_body_bytes ? shared_->large_lane : shared_->long_lane;
+  exchange->EnterLane();
+  lane.Post([self = shared_from_this(), exchange] {
+    if (self->Closed()) return;  // it had to wait, and nobody waits for it any more
+    self->CallHandler(exchange);
+    exchange->LeaveLane();
+  });
+}
+
+// In a lane or on the strand.
+void Connection::CallHandler(const std::shared_ptr<Exchange>& exchange) {
   try {
     shared_->callbacks.handle(exchange);
   } catch (const std::exception& e) {
@@ -477,8 +511,7 @@ void Connection::OnHalfClose() {
 }
 
 void Connection::Gone() {
-  if (closed_) return;
-  closed_ = true;
+  if (closed_.exchange(true)) return;
   ErrorCode ignored;
   transport_.socket().shutdown(Socket::shutdown_both, ignored);
   transport_.socket().close(ignored);

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -20,6 +22,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "runtime/serve/http_body.h"
 #include "runtime/serve/http_server.h"
@@ -28,6 +32,37 @@
 namespace bloomery::serve::internal {
 
 class Connection;
+class Exchange;
+
+// A thread beside the pool, for the handlers of requests with large bodies: parsing and tokenising
+// them takes up to seconds, in which no thread of the pool shall be missing. In the order of their
+// coming.
+class Lane {
+ public:
+  void Start() {
+    thread_ = std::thread([this] { io_.run(); });
+  }
+  // Any thread. Dropped once the lane is stopping: it would never run.
+  void Post(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    if (guard_) boost::asio::post(io_, std::move(work));
+  }
+  // After all that was posted.
+  void Stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      guard_.reset();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  using Executor = boost::asio::io_context::executor_type;
+  boost::asio::io_context io_{1};
+  std::mutex mutex_;
+  std::optional<boost::asio::executor_work_guard<Executor>> guard_{io_.get_executor()};
+  std::thread thread_;
+};
 
 // What all connections of one server share. A connection is waiting until its request is whole, and
 // then has one of the places until its answer is out.
@@ -35,6 +70,8 @@ struct Shared {
   HttpOptions options;
   HttpCallbacks callbacks;
   boost::asio::io_context io;
+  Lane long_lane;                   // of options.long_body_bytes
+  Lane large_lane;                  // of options.large_body_bytes
   std::shared_ptr<TlsContext> tls;  // null: TCP listeners are plain
   std::mutex mutex;
   std::condition_variable changed;
@@ -69,6 +106,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Start();
   void BeginStop();  // idle: close; busy: close after the answer
   void Close();
+  bool Closed() const { return closed_; }  // any thread
 
   // For Exchange; `serial` names the request the call is about.
   void Reply(uint64_t serial, const HttpResponse& response);
@@ -91,6 +129,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void ReadMoreBody();
   void OnBody(const ErrorCode& error);
   void Handle();
+  void CallHandler(const std::shared_ptr<Exchange>& exchange);
   HttpRequest TakeHead();
   bool CountBody();
   void ReleaseBody();
@@ -149,7 +188,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool peer_is_here_ = false;  // loopback or a UNIX socket
   bool keep_alive_ = false;
   bool watching_ = false;
-  bool closed_ = false;
+  std::atomic<bool> closed_{false};
   bool timed_out_ = false;
   size_t body_bytes_ = 0;  // counted among those of all connections
   std::function<void()> on_gone_;

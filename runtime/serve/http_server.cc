@@ -156,6 +156,8 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
       asio::post(listener.acceptor->get_executor(),
                  [self = shared_from_this(), &listener] { self->Accept(listener); });
     }
+    shared_->long_lane.Start();
+    shared_->large_lane.Start();
     for (int i = 0; i < std::max(1, shared_->options.threads); ++i) {
       threads_.emplace_back([shared = shared_] { shared->io.run(); });
     }
@@ -185,6 +187,9 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     }
     for (auto& connection : open) connection->Close();
     open.clear();
+    // Before the pool: what their handlers answer goes through it.
+    shared_->long_lane.Stop();
+    shared_->large_lane.Stop();
     work_.reset();
     // Connections closed above run down by themselves; the wait is for their last handlers.
     for (std::thread& thread : threads_) thread.join();

@@ -35,6 +35,10 @@ struct HttpOptions {
   size_t waiting_max = limits::kWaitingConnectionsMax;
   size_t head_bytes_max = limits::kRequestHeadBytesMax;
   size_t body_bytes_max = limits::kRequestBodyBytesMax;
+  // Handlers of bodies above these run on a thread of their own each: tokenising as much as the
+  // first takes some 10 ms, the second is where the memory for bodies begins to be rationed.
+  size_t long_body_bytes = size_t{64} << 10;
+  size_t large_body_bytes = limits::kSmallBodyBytesMax;
   size_t bodies_bytes_max = limits::kRequestBodiesBytesMax;  // over all connections
   size_t unsent_bytes_max = limits::kUnsentBytesMax;         // of one stream
   size_t answer_bytes_max = limits::kAnswerBytesMax;         // of one whole answer
@@ -51,7 +55,8 @@ struct HttpCallbacks {
   // Sees the head (body still empty); an answer refuses the request without reading its body.
   std::function<std::optional<HttpResponse>(const HttpRequest&)> admit;
   // Answers the request through the exchange, now or later from any thread. Runs as a call posted
-  // to the exchange would.
+  // to the exchange would, or where the body is large on one of two threads for such: what is
+  // posted meanwhile waits for its end, so they never run beside each other.
   std::function<void(std::shared_ptr<HttpExchange>)> handle;
   // Makes the answer to a request that never reached a route (malformed, too large, too slow);
   // `request` has what was read of it, perhaps nothing.

@@ -93,8 +93,11 @@ std::vector<text::TokenId> InfillPrompt(const Fields& body, const text::Tokenize
   const text::SpecialIds& ids = tokenizer.special_ids();
   RequireTokens(ids);
   Tokens prefix = tokenizer.Tokenise(Required(body, "input_prefix"));
-  Tokens suffix = tokenizer.Tokenise(Required(body, "input_suffix"));
-  const Tokens prompt = tokenizer.Tokenise(body.String("prompt").value_or(""));
+  // Only their fronts can come to use.
+  Tokens suffix = tokenizer.Tokenise(Required(body, "input_suffix"),
+                                     {.tokens_max = static_cast<size_t>(limits.batch)});
+  const Tokens prompt = tokenizer.Tokenise(body.String("prompt").value_or(""),
+                                           {.tokens_max = static_cast<size_t>(limits.context)});
   Tokens extra = ExtraTokens(body, tokenizer);
 
   // A slot smaller than a batch still needs room for the answer.

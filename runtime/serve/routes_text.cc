@@ -27,7 +27,8 @@ void HandleTokenize(const RouteContext& context) {
   std::string tokens;
   if (const rapidjson::Value* content = fields.Find("content")) {
     for (text::TokenId id :
-         TokeniseMixed(*content, "content", tokenizer, add_special, parse_special)) {
+         TokeniseMixed(*content, "content", tokenizer,
+                       {.add_special = add_special, .parse_special = parse_special})) {
       if (!tokens.empty()) tokens += ',';
       if (with_pieces) {
         tokens +=
@@ -51,7 +52,8 @@ void HandleDetokenize(const RouteContext& context) {
   const Fields fields(body, "request body");
   std::string content;
   if (const rapidjson::Value* tokens = fields.Array("tokens")) {
-    const auto ids = TokeniseMixed(*tokens, "tokens", *context.seat.tokenizer, false, true);
+    const auto ids =
+        TokeniseMixed(*tokens, "tokens", *context.seat.tokenizer, {.parse_special = true});
     content = context.seat.tokenizer->Detokenise(ids, text::SpecialText::kShown);
   }
   ReplyJson(context, Json::Object({{"content", std::move(content)}}));
@@ -60,7 +62,7 @@ void HandleDetokenize(const RouteContext& context) {
 void HandleApplyTemplate(const RouteContext& context) {
   rapidjson::Document body = ParseJson(context.exchange->request().body, "request body");
   ReadGenerationFields(Fields(body, "request body"), context.settings, context.seat, "");
-  ChatPrompt prompt = MakeChatPrompt(body, context.settings, context.seat);
+  ChatPrompt prompt = MakeChatPrompt(body, context.settings, context.seat, {}, PromptUse::kShow);
   ReplyJson(context, Json::Object({{"prompt", std::move(prompt.rendered.text)}}));
 }
 

@@ -197,7 +197,7 @@ PromptCache::Node* PromptCache::Add(Node& parent, std::span<const Token> piece, 
 bool PromptCache::Fill(Node& node, const ReadRows& read) {
   const auto rows = static_cast<int32_t>(node.tokens.size());
   const uint64_t bytes = static_cast<uint64_t>(rows) * options_.row_bytes;
-  if (!MakeRoom(bytes)) return false;
+  if (!MakeRoom(BlockBytes(node.tokens.size()))) return false;
   std::shared_ptr<Block> block;
   try {
     block = std::make_shared<Block>(rows, options_.row_bytes);
@@ -218,7 +218,7 @@ bool PromptCache::Fill(Node& node, const ReadRows& read) {
 }
 
 void PromptCache::Hold(Node& node, BlockPtr block) {
-  counters_.ram_bytes += block->bytes().size();
+  counters_.ram_bytes += BlockBytes(node.tokens.size());
   ++counters_.ram_blocks;
   ++node.parent->blocks_below;
   node.block = std::move(block);
@@ -226,7 +226,7 @@ void PromptCache::Hold(Node& node, BlockPtr block) {
 
 void PromptCache::DropBlock(Node& node) {
   if (node.block == nullptr) return;
-  counters_.ram_bytes -= node.block->bytes().size();
+  counters_.ram_bytes -= BlockBytes(node.tokens.size());
   --counters_.ram_blocks;
   --node.parent->blocks_below;
   node.lent = node.block;
@@ -274,7 +274,7 @@ PromptCache::Node* PromptCache::Cheapest(bool of_disk, const Node* keep) const {
     if (!leaf || node->last_used == now_ || node == keep) continue;
     const double value =
         BlockValue(node->first, static_cast<int32_t>(node->tokens.size()),
-                   node->tokens.size() * options_.row_bytes, node->hits, now_ - node->last_used);
+                   BlockBytes(node->tokens.size()), node->hits, now_ - node->last_used);
     // Of equals the oldest, so that the choice does not depend on the map's order.
     if (cheapest == nullptr || value < least || (value == least && node->id < cheapest->id)) {
       cheapest = node;
@@ -456,7 +456,7 @@ void PromptCache::Load(const Match& match, std::span<const Token> tokens) {
     Node* const node = FindNode(step.id);
     assert(node != nullptr);
     node->last_used = now_;
-    bytes += node->tokens.size() * options_.row_bytes;
+    bytes += BlockBytes(node->tokens.size());
     if (bytes > options_.ram_bytes_max) return;
     if (step.block != nullptr) {
       loaded_.push_back(step.block);
@@ -499,7 +499,7 @@ void PromptCache::LoadDone(uint64_t id, BlockPtr block) {
   node->was_loaded = true;
   node->last_used = now_;
   node->lent = block;
-  if (MakeRoom(block->bytes().size())) Hold(*node, std::move(block));
+  if (MakeRoom(BlockBytes(node->tokens.size()))) Hold(*node, std::move(block));
 }
 
 }  // namespace bloomery::state

@@ -35,7 +35,7 @@ namespace bloomery::state {
 
 // Sums since the start, and gauges.
 struct CacheCounters {
-  uint64_t ram_bytes = 0;   // gauge
+  uint64_t ram_bytes = 0;   // gauge: of blocks and their tokens
   uint64_t ram_blocks = 0;  // gauge
   uint64_t ram_bytes_max = 0;
   uint64_t disk_bytes = 0;   // gauge: all blocks in the folder, other models' too
@@ -58,7 +58,7 @@ class PromptCache {
  public:
   struct Options {
     uint64_t row_bytes = 0;      // of a slot's row
-    uint64_t ram_bytes_max = 0;  // at least one block, or nothing is ever kept
+    uint64_t ram_bytes_max = 0;  // of blocks and their tokens; below one block nothing is ever kept
     DiskTier* disk = nullptr;    // with `worker`; both outlive this object
     IoWorker* worker = nullptr;
     uint64_t disk_bytes_max = 0;  // of the folder
@@ -125,6 +125,8 @@ class PromptCache {
   void DropFile(Node& node);
   // Removes the node and those before it that hold nothing and lead nowhere.
   void Prune(Node* node);
+  // Of memory that a block of so many rows takes.
+  uint64_t BlockBytes(size_t rows) const { return rows * (options_.row_bytes + sizeof(Token)); }
   bool MakeRoom(uint64_t bytes);
   bool MakeDiskRoom(uint64_t bytes, const Node& keep);
   Node* Cheapest(bool of_disk, const Node* keep) const;

@@ -179,35 +179,36 @@ PreTokenizer::~PreTokenizer() = default;
 PreTokenizer::PreTokenizer(PreTokenizer&&) noexcept = default;
 PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
 
-void PreTokenizer::Split(std::string_view text,
-                         const std::function<void(std::string_view)>& emit) const {
+bool PreTokenizer::Split(std::string_view text, const Emit& emit) const {
   std::vector<Matcher> matchers(expressions_.begin(), expressions_.end());
   while (!text.empty()) {
     const size_t valid = ValidPrefix(text);
-    if (valid > 0) SplitFrom(0, text.substr(0, valid), matchers, emit);
+    if (valid > 0 && !SplitFrom(0, text.substr(0, valid), matchers, emit)) return false;
     text.remove_prefix(valid);
     const size_t broken = BrokenPrefix(text);
-    if (broken > 0) emit(text.substr(0, broken));
+    if (broken > 0 && !emit(text.substr(0, broken))) return false;
     text.remove_prefix(broken);
   }
+  return true;
 }
 
-void PreTokenizer::SplitFrom(size_t level, std::string_view text, std::span<Matcher> matchers,
-                             const std::function<void(std::string_view)>& emit) const {
-  if (level == matchers.size()) {
-    emit(text);
-    return;
-  }
+bool PreTokenizer::SplitFrom(size_t level, std::string_view text, std::span<Matcher> matchers,
+                             const Emit& emit) const {
+  if (level == matchers.size()) return emit(text);
   size_t done = 0;
   while (done < text.size()) {
     const Matcher::Match match = matchers[level].Find(text, done);
-    if (match.begin > done)
-      SplitFrom(level + 1, text.substr(done, match.begin - done), matchers, emit);
+    if (match.begin > done &&
+        !SplitFrom(level + 1, text.substr(done, match.begin - done), matchers, emit)) {
+      return false;
+    }
     if (match.begin == text.size()) break;
     assert(match.end > match.begin && "an expression of the table matches nothing");
-    SplitFrom(level + 1, text.substr(match.begin, match.end - match.begin), matchers, emit);
+    const std::string_view piece = text.substr(match.begin, match.end - match.begin);
+    if (!SplitFrom(level + 1, piece, matchers, emit)) return false;
     done = match.end;
   }
+  return true;
 }
 
 }  // namespace bloomery::text

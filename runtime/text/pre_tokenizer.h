@@ -35,16 +35,19 @@ class PreTokenizer {
   PreTokenizer(PreTokenizer&&) noexcept;
   PreTokenizer& operator=(PreTokenizer&&) noexcept;
 
+  // Takes a piece; false: no further one is wanted.
+  using Emit = std::function<bool(std::string_view)>;
+
   // Calls `emit` with each piece of `text` in order; together they are the text. Bytes that are not
-  // UTF-8 are pieces of their own, a run of them one piece. Throws Error(kBadRequest) naming the
-  // byte at which an expression ran into its match limit.
-  void Split(std::string_view text, const std::function<void(std::string_view)>& emit) const;
+  // UTF-8 are pieces of their own, a run of them one piece. Returns false where `emit` has ended
+  // it. Throws Error(kBadRequest) naming the byte at which an expression ran into its match limit.
+  bool Split(std::string_view text, const Emit& emit) const;
 
  private:
   class Expression;
   class Matcher;
-  void SplitFrom(size_t level, std::string_view text, std::span<Matcher> matchers,
-                 const std::function<void(std::string_view)>& emit) const;
+  bool SplitFrom(size_t level, std::string_view text, std::span<Matcher> matchers,
+                 const Emit& emit) const;
 
   std::vector<Expression> expressions_;
 };

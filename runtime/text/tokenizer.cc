@@ -361,15 +361,21 @@ class ControlReach {
 // One call's work: words to ids.
 class Tokenizer::Run {
  public:
-  Run(const State& state, std::vector<TokenId>& out)
-      : state_(&state), merger_(*state.merges), out_(&out) {}
+  Run(const State& state, size_t tokens_max, std::vector<TokenId>& out)
+      : state_(&state), merger_(*state.merges), tokens_max_(tokens_max), out_(&out) {}
 
-  // Text without special tokens.
-  void Text(std::string_view text) {
-    state_->pre_tokenizer->Split(text, [this](std::string_view word) { Word(word); });
+  // Text without special tokens. False once there are more tokens than are wanted.
+  bool Text(std::string_view text) {
+    state_->pre_tokenizer->Split(text, [this](std::string_view word) {
+      Word(word);
+      return GoesOn();
+    });
+    return GoesOn();
   }
 
  private:
+  bool GoesOn() const { return out_->size() <= tokens_max_; }
+
   void Word(std::string_view word) {
     if (state_->ignore_merges) {
       const auto found = state_->normal_by_piece.find(word);
@@ -378,7 +384,7 @@ class Tokenizer::Run {
         return;
       }
     }
-    while (!word.empty()) {
+    while (!word.empty() && GoesOn()) {
       const std::string_view part = word.substr(0, limits::kWordBytesMax);
       symbols_.clear();
       for (const char byte : part) symbols_.push_back(ByteId(byte));
@@ -399,6 +405,7 @@ class Tokenizer::Run {
 
   const State* state_;
   Merger merger_;
+  size_t tokens_max_;
   std::vector<TokenId>* out_;
   std::vector<TokenId> symbols_;
 };
@@ -412,7 +419,7 @@ std::vector<TokenId> Tokenizer::Tokenise(std::string_view text,
   }
   CheckPlainRanges(options.plain, text.size());
   std::vector<TokenId> out;
-  Run run(*state_, out);
+  Run run(*state_, options.tokens_max, out);
   ControlReach reach(options, text.size());
   if (options.add_special && state_->add_bos) out.push_back(state_->ids.bos);
   size_t done = 0;
@@ -425,12 +432,12 @@ std::vector<TokenId> Tokenizer::Tokenise(std::string_view text,
       ++at;
       continue;
     }
-    run.Text(text.substr(done, at - done));
+    if (!run.Text(text.substr(done, at - done))) return out;
     out.push_back(match.id);
     at += match.length;
     done = at;
   }
-  run.Text(text.substr(done));
+  if (!run.Text(text.substr(done))) return out;
   if (options.add_special && state_->add_eos) out.push_back(state_->ids.eos);
   return out;
 }

@@ -29,6 +29,9 @@ struct TokeniseOptions {
   // control token is taken only where none of its bytes lies in such a range. Words may cross a
   // range's border, so a prompt without control tokens gives the same ids with and without ranges.
   std::span<const TextRange> plain = {};
+  // Where the text has more ids than this, the result does too, but may be only the front of them:
+  // the work ends about there.
+  size_t tokens_max = SIZE_MAX;
 };
 
 // How control tokens read when ids become text again.

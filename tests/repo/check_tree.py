@@ -124,12 +124,15 @@ def size(root):
 TEST = re.compile(r"TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)")
 NAMED_TEST = re.compile(r"([A-Z]\w+)\.(\*|[A-Z]\w*)(…?)")
 NAMED_PATH = re.compile(r"(?:tests|runtime|sdk|plugins|kernels-common|docs)/[\w./*-]*")
+METHOD = re.compile(r"def (test_\w+)")
+NAMED_METHOD = re.compile(r"(test_\w+)…")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
 def pages(root):
-    """What a page names is there: tests (`Suite.Name`, `Suite.*`, `Suite.Begin…`), paths, links."""
+    """What a page names is there: tests (`Suite.Name`, `Suite.*`, `Suite.Begin…`, `test_begin…`), paths, links."""
     bad, seen = [], 0
+    methods = [name for path in sorted((root / "tests").rglob("*.py")) for name in METHOD.findall(path.read_text())]
     tests = [pair for path in sources(root, "tests") for pair in TEST.findall(path.read_text(errors="replace"))]
     for page in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
         fenced = False
@@ -143,6 +146,10 @@ def pages(root):
                     suite, name, cut = m.groups()
                     seen += 1
                     if not any(s == suite and (name in ("*", t) or cut and t.startswith(name)) for s, t in tests):
+                        bad.append(f"{where}: there is no test {word}")
+                if m := NAMED_METHOD.fullmatch(word):
+                    seen += 1
+                    if not any(name.startswith(m[1]) for name in methods):
                         bad.append(f"{where}: there is no test {word}")
                 if NAMED_PATH.fullmatch(word):
                     seen += 1
@@ -164,28 +171,30 @@ def selftest():
         "architectures": {"runtime/text/a.cc": '// for qwen3moe\n'},
         "private": {"docs/a.md": "see /work" + "/main\n", "package-lock.json": "https://registry" + ".example.org/a\n"},
         "size": {"big.bin": "x" * (TRACKED_BYTES_MAX + 1)},
-        "pages": {"docs/a.md": "`Toy.Fails…`\n", "tests/a.cc": "TEST(Toy, Works) {}\n"},
+        "pages": {"docs/a.md": "`test_fails…`\n", "tests/a.py": "def test_works(self):\n"},
     }
     good = {
         "arrows": {"runtime/serve/a.h": '#include "runtime/engine/b.h"\n#include <vector>\n'},
         "architectures": {"runtime/text/a.cc": '// the qwen2 split\n'},
         "private": {"docs/a.md": "nothing to see\n"},
         "size": {"small.bin": "x"},
-        "pages": {"docs/a.md": "`Toy.Wor…` `tests/a.cc` [a](a.md)\n```\n`docs/b.md`\n```\n",
-                  "tests/a.cc": "TEST_F(Toy, Works) {}\n"},
+        "pages": {"docs/a.md": "`Toy.Wor…` `test_wor…` `tests/a.cc` [a](a.md)\n```\n`docs/b.md`\n```\n",
+                  "tests/a.cc": "TEST_F(Toy, Works) {}\n", "tests/a.py": "def test_works(self):\n"},
     }
-    for rule, check in RULES.items():
-        for files, want in ((cases[rule], True), (good[rule], False)):
-            with tempfile.TemporaryDirectory() as folder:
-                root = pathlib.Path(folder)
-                for name, text in files.items():
-                    (root / name).parent.mkdir(parents=True, exist_ok=True)
-                    (root / name).write_text(text)
-                subprocess.run(["git", "init", "-q", folder], check=True)
-                subprocess.run(["git", "-C", folder, "add", "-A"], check=True)
-                found = bool(check(root)[0])
-                if found != want:
-                    return [f"selftest: rule {rule} {'missed' if want else 'invented'} a violation"]
+    trees = [("pages", {"docs/a.md": "`Toy.Fails…`\n", "tests/a.cc": "TEST(Toy, Works) {}\n"}, True)]
+    for rule in RULES:
+        trees += [(rule, cases[rule], True), (rule, good[rule], False)]
+    for rule, files, want in trees:
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            subprocess.run(["git", "init", "-q", folder], check=True)
+            subprocess.run(["git", "-C", folder, "add", "-A"], check=True)
+            found = bool(RULES[rule](root)[0])
+            if found != want:
+                return [f"selftest: rule {rule} {'missed' if want else 'invented'} a violation"]
     return []
 
 

@@ -364,6 +364,19 @@ class OperationsTest(unittest.TestCase):
         connection.close()
         self.assertEqual(server.stop(), 0)
 
+    def test_the_watchdog_is_fed_while_answers_come_to_their_end(self):
+        path, messages = self.listener()
+        server = self.server("-c", 65536, "--drain-seconds", 3, NOTIFY_SOCKET=path, WATCHDOG_USEC="300000")
+        connection, answer = self.start_stream(server, -1)
+        server.process.send_signal(signal.SIGTERM)
+        answer.read()
+        self.assertEqual(server.wait(), 0)
+        connection.close()
+        stopping = next(at for at, text in messages if "STOPPING=1" in text)
+        fed = [at - stopping for at, text in messages if "WATCHDOG=1" in text and at > stopping]
+        self.assertGreater(len(fed), 8)
+        self.assertGreater(max(fed), 2)
+
     def test_the_unit_is_installed_and_asks_for_what_the_server_does(self):
         unit = configparser.ConfigParser(strict=False, interpolation=None)
         unit.optionxform = str

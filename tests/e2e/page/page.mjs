@@ -210,6 +210,27 @@ test('a browser without settings begins with those of the server, and keeps its 
   checkEqual(await (await system()).inputValue(), 'Be long.', 'the browser has its own now');
 });
 
+test('what was chosen before the server has told its settings stays', async ({ page, url }) => {
+  let answer;
+  const held = new Promise((resolve) => { answer = resolve; });
+  await page.route('**/props', async (route) => {
+    const response = await route.fetch();
+    await held;
+    await route.fulfill({ response, json: { ...await response.json(), ui_settings: { theme: 'dark', system: 'Be brief.', effort: 'low' } } });
+  });
+  await page.goto(url);
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByLabel('System prompt').fill('Be long.');
+  answer();
+  await page.locator('html[data-theme="dark"]').waitFor();  // not chosen: the server's
+  checkEqual(await page.getByLabel('System prompt').inputValue(), 'Be long.', 'the chosen prompt');
+  await page.keyboard.press('Escape');
+  await page.reload();
+  await page.locator('html[data-theme="dark"]').waitFor();
+  await page.getByRole('button', { name: 'Settings' }).click();
+  checkEqual(await page.getByLabel('System prompt').inputValue(), 'Be long.', 'after a reload');
+});
+
 test('settings go into the request, and empty ones do not', async ({ page, url }) => {
   await page.goto(url);
   await page.getByRole('button', { name: 'Settings' }).click();

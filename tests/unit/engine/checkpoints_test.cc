@@ -145,7 +145,8 @@ TEST(CheckpointsTest, TheyThinOutBelowTheEndOfAConversation) {
 TEST(CheckpointsTest, TheLeastRecentlyUsedMakesRoom) {
   FakeRunner runner({.slots = 1, .slot_context = 400, .rows_max = 64, .vocabulary = kVocabulary});
   runner.with_state = true;
-  Checkpoints checkpoints(runner, 2 * sizeof(uint64_t));
+  constexpr uint64_t kBytes = sizeof(uint64_t) + 40 * sizeof(text::TokenId);
+  Checkpoints checkpoints(runner, 3 * kBytes - 1);
   std::vector<Tokens> texts;
   for (int own = 1; own <= 3; ++own) {
     const Tokens text = Text(40, own);
@@ -164,7 +165,7 @@ TEST(CheckpointsTest, TheLeastRecentlyUsedMakesRoom) {
   EXPECT_NE(checkpoints.Longest(texts[0]), nullptr);
   EXPECT_EQ(checkpoints.Longest(texts[1]), nullptr);
   EXPECT_NE(checkpoints.Longest(texts[2]), nullptr);
-  EXPECT_EQ(checkpoints.bytes(), 2 * sizeof(uint64_t));
+  EXPECT_EQ(checkpoints.bytes(), 2 * kBytes);
 }
 
 }  // namespace

@@ -252,6 +252,25 @@ TEST(Scheduling, APaceThatFallsCutsPassesAndOneThatRisesLetsThemGrow) {
   EXPECT_EQ(rig.runner.passes[20].size(), 256u);
 }
 
+// A pass costs something however few rows it has: short prompts tell nothing of a large pass.
+TEST(Scheduling, ShortPromptsDoNotMakeThePassesOfLongOnesSmall) {
+  Rig rig({.slots = 2, .slot_context = 4096, .rows_max = 256}, {.decode_gap_ms = 200});
+  std::vector<size_t> large;
+  rig.runner.before_run = [&](std::span<const exec::PassRow> rows) {
+    if (rows.size() > 8) large.push_back(rows.size());
+    rig.clock.Advance(milliseconds(40 + static_cast<int>(rows.size()) / 10));
+  };
+  rig.runner.next = [](const Tokens&) { return 0; };
+  Engine& engine = rig.Start();
+  auto stream = engine.Submit(Greedy(Ids("a"), 4000));
+  stream->Pop();
+  Await(*engine.Submit(Greedy(Tokens(1000, 1), 1)));
+  for (int i = 2; i < 8; ++i) Await(*engine.Submit(Greedy(Tokens(3, i), 1)));
+  Await(*engine.Submit(Greedy(Tokens(255, 9), 1)));
+  engine.Stop(milliseconds(0));
+  EXPECT_EQ(large.back(), 256U);
+}
+
 TEST(Scheduling, AShortPromptDoesNotWaitForALongOne) {
   Rig rig({.slots = 3, .rows_max = 16});
   Gate gate;

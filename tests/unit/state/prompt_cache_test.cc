@@ -15,6 +15,7 @@ namespace bloomery::state {
 namespace {
 
 constexpr uint64_t kRowBytes = 8;
+constexpr uint64_t kHeldBytes = kRowBytes + sizeof(Token);  // of memory: a row and its token
 constexpr std::chrono::milliseconds kLong(20'000);
 
 using Tokens = std::vector<Token>;
@@ -35,7 +36,7 @@ struct Cache {
     }
     cache =
         std::make_unique<PromptCache>(PromptCache::Options{.row_bytes = kRowBytes,
-                                                           .ram_bytes_max = rows_max * kRowBytes,
+                                                           .ram_bytes_max = rows_max * kHeldBytes,
                                                            .disk = disk.get(),
                                                            .worker = &worker,
                                                            .disk_bytes_max = folder_bytes});
@@ -89,7 +90,7 @@ TEST(PromptCacheTest, ASharedFrontIsStoredOnce) {
   EXPECT_EQ(cache.Save(Text(500, 2, system)), 500);
   // The third block begins alike and goes on otherwise: it and what follows are copied.
   EXPECT_EQ(cache.Save(Text(500, 3, system)), 500 - 256);
-  EXPECT_EQ(cache.cache->counters().ram_bytes, (500 + 500 - 256) * kRowBytes);
+  EXPECT_EQ(cache.cache->counters().ram_bytes, (500 + 500 - 256) * kHeldBytes);
   EXPECT_EQ(cache.AtHand(Text(500, 2, system)), 500);
   EXPECT_EQ(cache.AtHand(Text(500, 3, system)), 500);
   EXPECT_EQ(cache.AtHand(Text(500, 4, system)), 300);
@@ -102,7 +103,7 @@ TEST(PromptCacheTest, AConversationThatGrowsCopiesWhatIsNewAndItsLastBlock) {
   cache.Save(first);
   const Tokens second = Text(290, 2, first);
   EXPECT_EQ(cache.Save(second), 290 - 128);
-  EXPECT_EQ(cache.cache->counters().ram_bytes, 290 * kRowBytes);  // the shorter block is gone
+  EXPECT_EQ(cache.cache->counters().ram_bytes, 290 * kHeldBytes);  // the shorter block is gone
   EXPECT_EQ(cache.Save(second), 0);
   EXPECT_EQ(cache.Save(first), 0);  // covered
   EXPECT_EQ(cache.AtHand(second), 290);
@@ -116,7 +117,7 @@ TEST(PromptCacheTest, TheLimitIsKeptAndTheLeastValuableLeafGoes) {
   cache.Save(b);
   cache.cache->Use(cache.cache->Find(a));
   cache.Save(Text(128, 3));
-  EXPECT_LE(cache.cache->counters().ram_bytes, 128 * 4 * kRowBytes);
+  EXPECT_LE(cache.cache->counters().ram_bytes, 128 * 4 * kHeldBytes);
   EXPECT_EQ(cache.AtHand(a), 256);
   EXPECT_EQ(cache.AtHand(b), 128);  // its front is of use without its end
   EXPECT_EQ(cache.AtHand(Text(128, 3)), 128);
@@ -186,7 +187,7 @@ TEST(PromptCacheFolder, WhatLeftMemoryIsReadAgain) {
   cache.Settle();
   EXPECT_EQ(cache.AtHand(Text(256, 1)), 0);
   EXPECT_EQ(cache.Load(Text(256, 1)), 256);
-  EXPECT_LE(cache.cache->counters().ram_bytes, 256 * kRowBytes);
+  EXPECT_LE(cache.cache->counters().ram_bytes, 256 * kHeldBytes);
 }
 
 TEST(PromptCacheFolder, TheLimitOfTheFolderIsKept) {

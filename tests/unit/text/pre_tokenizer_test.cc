@@ -14,7 +14,11 @@ using ::testing::ElementsAre;
 
 std::vector<std::string> Split(const PreTokenizer& pre, std::string_view text) {
   std::vector<std::string> pieces;
-  pre.Split(text, [&pieces](std::string_view piece) { pieces.emplace_back(piece); });
+  const bool whole = pre.Split(text, [&pieces](std::string_view piece) {
+    pieces.emplace_back(piece);
+    return true;
+  });
+  EXPECT_TRUE(whole);
   return pieces;
 }
 

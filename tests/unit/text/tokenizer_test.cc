@@ -40,6 +40,28 @@ TEST_F(TokenizerTest, WordsDoNotMergeAcrossTheirBorders) {
   EXPECT_THAT(tokenizer_.Tokenise("h1e"), ElementsAre('h', '1', 'e'));
 }
 
+// Of words, of one long word, of control tokens and of bytes that are no text.
+TEST_F(TokenizerTest, WorkEndsSoonAfterTheMostTokensThatAreWanted) {
+  std::string controls;
+  for (int i = 0; i < 500; ++i) controls += "<|im_end|>";
+  std::string words;
+  for (int i = 0; i < 500; ++i) words += "he ";
+  for (const std::string& text : {words, controls, words + "\xff\xfe" + words}) {
+    const Ids whole = tokenizer_.Tokenise(text, {.parse_special = true});
+    ASSERT_GE(whole.size(), 500U);
+    for (const size_t most : {size_t{0}, size_t{1}, size_t{300}, whole.size() - 1}) {
+      const Ids front = tokenizer_.Tokenise(text, {.parse_special = true, .tokens_max = most});
+      EXPECT_GT(front.size(), most);
+      EXPECT_LE(front.size(), std::min(most + 4, whole.size()));
+      EXPECT_TRUE(std::equal(front.begin(), front.end(), whole.begin()));
+    }
+    EXPECT_EQ(tokenizer_.Tokenise(text, {.parse_special = true, .tokens_max = whole.size()}),
+              whole);
+  }
+  const std::string word(3 * limits::kWordBytesMax, 'x');
+  EXPECT_EQ(tokenizer_.Tokenise(word, {.tokens_max = 10}).size(), limits::kWordBytesMax);
+}
+
 TEST_F(TokenizerTest, EmptyTextHasNoTokens) { EXPECT_TRUE(tokenizer_.Tokenise("").empty()); }
 
 TEST_F(TokenizerTest, ControlTokensAreTextUnlessParsed) {

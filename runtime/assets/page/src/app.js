@@ -44,6 +44,7 @@ export class App {
   #noticeTimer = null;
   #channel = null;
   #asksServer = !hasSettings();   // for the settings to begin with (--ui-config)
+  #chosen = {};                   // settings that were changed before it answered: they stay
 
   subscribe(listener) {
     this.#listeners.add(listener);
@@ -104,10 +105,10 @@ export class App {
   #takeSettings(offered) {
     if (!this.#asksServer) return;
     this.#asksServer = false;
-    const settings = { ...checked(offered), rememberKey: this.state.settings.rememberKey };
+    const settings = { ...checked(offered), ...this.#chosen };
     this.set({ settings });
     applyTheme(settings.theme);
-    if (hasSettings()) saveSettings(settings);  // asking for a key has saved some
+    if (hasSettings()) saveSettings(settings);  // what was chosen has been saved
   }
 
   #serverFailed(error) {
@@ -384,6 +385,7 @@ export class App {
   // ---- the rest
 
   changeSettings(change) {
+    if (this.#asksServer) this.#chosen = { ...this.#chosen, ...change };
     const settings = { ...this.state.settings, ...change };
     this.set({ settings });
     applyTheme(settings.theme);

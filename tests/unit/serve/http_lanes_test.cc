@@ -1,0 +1,228 @@
+// Requests with large bodies: their handlers run beside the pool's threads, and all else goes on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tests/unit/serve/client.h"
+#include "tests/unit/serve/http_fixture.h"
+#include "tests/unit/serve/served_fixture.h"
+
+namespace bloomery::serve {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::Answer;
+using test::Client;
+using test::Fetch;
+using test::RequestText;
+using ::testing::ElementsAre;
+
+std::string Long() { return std::string(HttpOptions().long_body_bytes + 1, 'x'); }
+std::string Large() { return std::string(HttpOptions().large_body_bytes + 1, 'x'); }
+
+// A pool of one thread, and handlers of /wait that end when they are told to.
+class HttpLanesTest : public HttpServerTest {
+ protected:
+  HttpLanesTest() {
+    options_.threads = 1;
+    handler_ = [this, answer = handler_](const std::shared_ptr<HttpExchange>& exchange) {
+      if (exchange->request().path == "/wait") {
+        ++waiting_;
+        waiting_.notify_all();
+        released_.wait();
+      }
+      answer(exchange);
+    };
+  }
+  ~HttpLanesTest() override { Release(); }
+  void AwaitHandlers(int count) {
+    for (int now = waiting_; now < count; now = waiting_) waiting_.wait(now);
+  }
+  void Release() {
+    if (!std::exchange(released_already_, true)) release_.set_value();
+  }
+  static std::string Wait(const std::string& body) { return RequestText("POST", "/wait", body); }
+
+  std::atomic<int> waiting_{0};
+
+ private:
+  std::promise<void> release_;
+  std::shared_future<void> released_{release_.get_future()};
+  bool released_already_ = false;
+};
+
+TEST_F(HttpLanesTest, SmallOnesAreAnsweredWhileLargeOnesAreHandled) {
+  const int port = Start();
+  Client large(port);
+  large.Send(Wait(Large()));
+  AwaitHandlers(1);
+  EXPECT_EQ(Fetch(port, "POST", "/a", "small").status, 200);
+  EXPECT_EQ(Fetch(port, "POST", "/b", Long()).status, 200);  // it does not wait for a larger one
+  Client long_one(port);
+  long_one.Send(Wait(Long()));
+  AwaitHandlers(2);
+  EXPECT_EQ(Fetch(port, "POST", "/c", "small").status, 200);
+  Release();
+  EXPECT_EQ(large.Read().status, 200);
+  EXPECT_EQ(long_one.Read().status, 200);
+}
+
+TEST_F(HttpLanesTest, LargeOnesAreHandledOneByOneInTheirOrder) {
+  const int port = Start();
+  std::mutex mutex;
+  std::vector<std::string> order;
+  handler_ = [&, wait = handler_](const std::shared_ptr<HttpExchange>& exchange) {
+    {
+      const std::lock_guard lock(mutex);
+      order.push_back(exchange->request().path);
+    }
+    wait(exchange);
+  };
+  Client first(port);
+  first.Send(Wait(Long()));
+  AwaitHandlers(1);
+  // On one connection, so that they come in this order.
+  Client others(port);
+  others.Send(RequestText("POST", "/a", Long()) + RequestText("POST", "/b", Long()));
+  EXPECT_EQ(Fetch(port, "GET", "/small").status, 200);
+  Release();
+  EXPECT_EQ(others.Read().status, 200);
+  EXPECT_EQ(others.Read().status, 200);
+  EXPECT_THAT(order, ElementsAre("/wait", "/small", "/a", "/b"));
+}
+
+TEST_F(HttpLanesTest, WhatIsPostedMeanwhileComesBehindTheHandlerInItsOrder) {
+  std::string said;
+  handler_ = [&](const std::shared_ptr<HttpExchange>& exchange) {
+    // As an engine does, from another thread and before the handler is at its end.
+    std::thread([&] {
+      exchange->Post([&said] { said += "b"; });
+      exchange->Post([&said, exchange] {
+        said += "c";
+        HttpResponse response;
+        response.body = said;
+        exchange->Reply(response);
+      });
+    }).join();
+    std::this_thread::sleep_for(milliseconds(20));  // what runs too early gets the time to
+    said += "a";
+  };
+  EXPECT_EQ(Fetch(Start(), "POST", "/", Long()).body, "abc");
+}
+
+TEST_F(HttpLanesTest, OneWhoseClientLeftBeforeItsTurnIsNotHandled) {
+  std::promise<void> gone;
+  done_ = [&](const HttpRequest& request, const HttpOutcome& outcome) {
+    if (request.path == "/left" && !outcome.complete) gone.set_value();
+  };
+  std::atomic<int> handled{0};
+  handler_ = [&, wait = handler_](const std::shared_ptr<HttpExchange>& exchange) {
+    if (exchange->request().path == "/left") ++handled;
+    wait(exchange);
+  };
+  const int port = Start();
+  Client first(port);
+  first.Send(Wait(Long()));
+  AwaitHandlers(1);
+  {
+    Client leaver(port);
+    leaver.Send(RequestText("POST", "/left", Long()));
+    leaver.Close();
+  }
+  ASSERT_EQ(gone.get_future().wait_for(seconds(10)), std::future_status::ready);
+  Release();
+  EXPECT_EQ(first.Read().status, 200);
+  EXPECT_EQ(Fetch(port, "POST", "/", Long()).status, 200);  // behind it in the lane
+  EXPECT_EQ(handled, 0);
+}
+
+TEST_F(HttpLanesTest, ThrowingHandlerBecomesA500) {
+  handler_ = [](const std::shared_ptr<HttpExchange>&) { throw std::runtime_error("secret"); };
+  const Answer answer = Fetch(Start(), "POST", "/", Long());
+  EXPECT_EQ(answer.status, 500);
+  EXPECT_EQ(answer.body, "internal error");
+}
+
+TEST_F(HttpLanesTest, StopWaitsForTheHandlerThatRunsAndForNoOther) {
+  const int port = Start();
+  Client running(port);
+  running.Send(Wait(Large()));
+  AwaitHandlers(1);
+  Client queued(port);
+  queued.Send(Wait(Large()));
+  EXPECT_EQ(Fetch(port, "GET", "/").status, 200);
+  auto stopped = std::async(std::launch::async, [&] { server_->Stop(milliseconds(0)); });
+  EXPECT_TRUE(queued.ReadToEnd());
+  EXPECT_EQ(stopped.wait_for(milliseconds(50)), std::future_status::timeout);
+  Release();
+  EXPECT_EQ(stopped.wait_for(seconds(10)), std::future_status::ready);
+  EXPECT_EQ(waiting_, 1);
+}
+
+// The routes over it.
+class LargeBodiesTest : public ServedTest {
+ protected:
+  LargeBodiesTest() { settings_.http_threads = 1; }
+  const std::string text_ = std::string(kScript).substr(3);  // behind "The"
+  // `body`, an object's members, beside a field that nobody reads.
+  static std::string Filled(const std::string& members, size_t bytes) {
+    return "{" + members + ",\"filler\":\"" + std::string(bytes, 'x') + "\"}";
+  }
+};
+
+TEST_F(LargeBodiesTest, AnswersAreThoseOfSmallOnesWholeAndStreamed) {
+  Start();
+  for (const size_t bytes :
+       {HttpOptions().long_body_bytes + 1, HttpOptions().large_body_bytes + 1}) {
+    for (int round = 0; round < 10; ++round) {
+      const auto whole = PostJson(
+          "/completion", Filled(R"("prompt":"The","temperature":0,"n_predict":20)", bytes));
+      EXPECT_EQ(TextOf(whole, "content"), text_);
+      bool done = false;
+      std::string text;
+      const Answer streamed =
+          Post("/v1/completions",
+               Filled(R"("prompt":"The","temperature":0,"max_tokens":20,"stream":true)", bytes));
+      for (const auto& event : Events(streamed.body, done)) {
+        text += TextOf(event["choices"][0], "text");
+      }
+      EXPECT_TRUE(done);
+      EXPECT_EQ(text, text_);
+    }
+  }
+  ErrorOf(Post("/completion", Filled(R"("prompt":5)", HttpOptions().long_body_bytes)), 400,
+          "invalid_request_error");
+}
+
+// The pool has one thread: what held it would hold every good client.
+TEST_F(LargeBodiesTest, GoodClientsAreServedWhileAHugeTextIsTokenised) {
+  Start();
+  std::string text;
+  while (text.size() < (size_t{8} << 20)) text += "The capital of Japan is Tokyo. ";
+  for (const std::string route : {"/tokenize", "/v1/messages/count_tokens"}) {
+    const std::string body = route == "/tokenize"
+                                 ? R"({"content":")" + text + "\"}"
+                                 : R"({"messages":[{"role":"user","content":")" + text + "\"}]}";
+    std::atomic<bool> over{false};
+    std::thread tokenising([&] {
+      EXPECT_EQ(Post(route, body).status, 200);
+      over = true;
+    });
+    int served = 0;
+    while (!over) {
+      const auto answer = PostJson("/completion", R"({"prompt":"The","n_predict":2})");
+      if (!over) ++served;
+    }
+    tokenising.join();
+    EXPECT_GE(served, 3) << route;
+  }
+}
+
+}  // namespace
+}  // namespace bloomery::serve
