@@ -454,6 +454,12 @@ void Connection::ReleasePlace() {
   if (!closed_) JoinWaiting();
 }
 
+// The client may ask again, on another connection, as soon as it sees the end of its answer: its
+// place is free by then, unless so much goes out that its reader could stall.
+void Connection::FreePlaceBefore(size_t bytes) {
+  if (unsent_bytes_ + bytes <= kSmallAnswerBytes) ReleasePlace();
+}
+
 // Under the shared mutex: one with a place that has not taken a byte of its answer for too long.
 std::shared_ptr<Connection> Connection::StalledReader() {
   const auto since = (Clock::now() - shared_->options.stall_time_max).time_since_epoch().count();
@@ -585,6 +591,7 @@ void Connection::Reply(uint64_t serial, const HttpResponse& response) {
 void Connection::Answer(const HttpResponse& response) {
   std::string head = HeadOf(response, false);
   if (!head_only_) head += response.body;
+  FreePlaceBefore(head.size());
   Queue(std::move(head));
   Finish();
 }
@@ -607,6 +614,7 @@ void Connection::Write(uint64_t serial, std::string bytes) {
 void Connection::End(uint64_t serial) {
   if (!Current(serial) || state_ != State::kStreaming) return;
   ReleaseBody();
+  FreePlaceBefore(0);
   if (chunked_) Queue("0\r\n\r\n");
   Finish();
 }

@@ -138,6 +138,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool PlaceIsFree();
   bool TakePlace();
   void ReleasePlace();
+  void FreePlaceBefore(size_t bytes);
   std::shared_ptr<Connection> StalledReader();
 
   void Watch();
