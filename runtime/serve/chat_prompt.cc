@@ -2,6 +2,7 @@
 
 #include <array>
 #include <ctime>
+#include <limits>
 
 #include "runtime/base/log.h"
 #include "runtime/base/utf8.h"
@@ -207,13 +208,18 @@ void ReadFormat(const rapidjson::Document& body, const ServeSettings& settings, 
       fields.String("reasoning_format").value_or(settings.reasoning_format));
   prompt.format.marks = seat.chat_template->marks();
   prompt.format.starts_in_reasoning = prompt.rendered.starts_in_reasoning;
-  if (choice.mode == ToolChoice::Mode::kNone) return;
+  const rapidjson::Value* given = fields.Array("tools");
+  if (given == nullptr || given->Empty()) return;
+  const auto syntax =
+      chat::ChooseToolSyntax(seat.chat.tool_syntax, seat.chat_template->tools_source());
+  if (choice.mode == ToolChoice::Mode::kNone) {
+    prompt.banned_tokens = ControlTokens(chat::ToolMarkup(syntax), *seat.tokenizer);
+    return;
+  }
   auto tools = std::make_shared<const chat::ToolSet>(*fields.Array("tools"));
   if (!choice.function.empty() && tools->Find(choice.function) == nullptr) {
     RefuseField("tool_choice", "there is no function '" + Printable(choice.function) + "'");
   }
-  const auto syntax =
-      chat::ChooseToolSyntax(seat.chat.tool_syntax, seat.chat_template->tools_source());
   if (syntax == chat::ToolSyntax::kNone) {
     RefuseFeature("tools",
                   "neither the model's plugin nor its template says how it calls tools; "
@@ -270,6 +276,9 @@ void TakePrompt(ChatPrompt& prompt, engine::GenerateRequest& request) {
   request.prompt = std::move(prompt.ids);
   request.preserved_tokens.insert(request.preserved_tokens.end(), prompt.preserved_tokens.begin(),
                                   prompt.preserved_tokens.end());
+  for (const text::TokenId id : prompt.banned_tokens) {
+    request.sampling.logit_bias.push_back({id, -std::numeric_limits<float>::infinity()});
+  }
   if (prompt.grammar) request.grammar = std::move(prompt.grammar);
   PlaceInReasoning(prompt.rendered.text, request.reasoning);
   // Text of the request at the end opens no span.

@@ -20,6 +20,7 @@ struct ChatPrompt {
   std::vector<text::TokenId> ids;
   chat::OutputFormat format;                     // how the answers are to be read
   std::vector<text::TokenId> preserved_tokens;   // control tokens that calls are written with
+  std::vector<text::TokenId> banned_tokens;      // the same, where the request wants no call
   std::shared_ptr<const text::Grammar> grammar;  // of tool calls; null: none
 };
 

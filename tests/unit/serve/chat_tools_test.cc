@@ -10,6 +10,7 @@ namespace bloomery::serve {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kTools = R"("tools":[
   {"type":"function","function":{"name":"weather","description":"Says how it is.","parameters":{
@@ -167,13 +168,13 @@ TEST_F(ChatToolsTest, AnAnswerCutAnywhereIsTheSameBothWays) {
   }
 }
 
-TEST_F(ChatToolsTest, ChoiceNoneParsesNothing) {
+TEST_F(ChatToolsTest, ChoiceNoneGivesNoCallAndNoMarkup) {
   Say("<tool_call>\n{\"name\": \"map\", \"arguments\": {}}\n</tool_call>");
   Start();
-  const auto answer = Chat(R"("tool_choice":"none")");
+  const auto answer = Chat(R"("tool_choice":"none","max_tokens":20)");
   EXPECT_FALSE(answer["choices"][0]["message"].HasMember("tool_calls"));
-  EXPECT_THAT(TextOf(answer["choices"][0]["message"], "content"), HasSubstr("<tool_call>"));
-  EXPECT_EQ(TextOf(answer["choices"][0], "finish_reason"), "stop");
+  EXPECT_EQ(tokenizer_->Tokenise("<tool_call>", {.parse_special = true}).size(), 1U);
+  EXPECT_THAT(TextOf(answer["choices"][0]["message"], "content"), Not(HasSubstr("tool_call>")));
   // The tools are in the prompt all the same.
   EXPECT_THAT(TextOf(PostJson("/apply-template", Body(R"("tool_choice":"none")")), "prompt"),
               HasSubstr("Says how it is."));
