@@ -124,10 +124,10 @@ __device__ __forceinline__ void DivideAll(float (&x)[kCount], float y) {
   }
 }
 
-// The tree over the threads of a team (16 lanes, with two lanes of N8's dot each) for 16 sums:
-// thread t gets sum number t, of which place i holds number i ^ t.
-template <int kStep>
-__device__ __forceinline__ void TeamSteps(float (&sums)[kTeam][2]) {
+// The tree over the threads of a team (16 lanes, with two lanes of N8's dot each) for kSums sums,
+// 16 or 8: thread t gets sum number t % kSums, of which place i holds number i ^ (t % kSums).
+template <int kStep, int kSums>
+__device__ __forceinline__ void TeamSteps(float (&sums)[kSums][2]) {
 #pragma unroll
   for (int i = 0; i < kStep; ++i) {
 #pragma unroll
@@ -139,8 +139,17 @@ __device__ __forceinline__ void TeamSteps(float (&sums)[kTeam][2]) {
     TeamSteps<kStep / 2>(sums);
   }
 }
-__device__ __forceinline__ float TeamTree(float (&sums)[kTeam][2]) {
-  TeamSteps<kTeam / 2>(sums);
+template <int kSums>
+__device__ __forceinline__ float TeamTree(float (&sums)[kSums][2]) {
+  static_assert(kSums == kTeam || kSums == kTeam / 2);
+  if constexpr (kSums < kTeam) {
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) sums[i][j] += __shfl_xor_sync(0xFFFFFFFFU, sums[i][j], kSums);
+    }
+  }
+  TeamSteps<kSums / 2>(sums);
   return sums[0][0] + sums[0][1];
 }
 

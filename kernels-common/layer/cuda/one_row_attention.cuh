@@ -180,15 +180,18 @@ __device__ void OneRowBlock::MakeHeads(int unit) const {
   }
 }
 
-// A team of 16 threads has 16 sums at a time: all heads by 16 / kHeads keys (rows_attention.cuh).
+// A team of 16 threads has kSums sums at a time: all heads by kSums / kHeads keys
+// (rows_attention.cuh).
 template <int kHeads>
 __device__ void OneRowBlock::Score(int unit) const {
   const int count = AttendedUnit<kHeads>(unit).count;
   const LayerThread me;
-  constexpr int kKeys = kTeam / kHeads;
+  // Of two heads half as many sums make twice as many warps work.
+  constexpr int kSums = kHeads == 2 ? kTeam / 2 : kTeam;
+  constexpr int kKeys = kSums / kHeads;
   constexpr int kSets = kWindow / kKeys;
   const int thread = me.lane % kTeam;
-  const int own_head = thread / kKeys;
+  const int own_head = thread % kSums / kKeys;
   const int own_key = thread % kKeys;
   const float* query = Floats(L::kQuery) + 2 * thread;
 #pragma unroll 1
@@ -196,8 +199,8 @@ __device__ void OneRowBlock::Score(int unit) const {
     if (2 * pair * kKeys >= count) break;
     const int first = (2 * pair + me.lane / kTeam) * kKeys;
     const std::byte* keys = layer_shared + L::kFirst + first * L::kKeyStride + 4 * thread;
-    float sums[kTeam][2] = {};
-#pragma unroll 1
+    float sums[kSums][2] = {};
+#pragma unroll(kHeads == 2 ? 4 : 1)
     for (int step = 0; step < S::kHeadDim / 32; ++step) {
       float2 q[kHeads];
 #pragma unroll
@@ -218,7 +221,9 @@ __device__ void OneRowBlock::Score(int unit) const {
       }
     }
     const float sum = TeamTree(sums);
-    Floats(L::kScores)[own_head * kScoreStride + first + own_key] = sum * Pass().scale;
+    if (thread < kSums) {
+      Floats(L::kScores)[own_head * kScoreStride + first + own_key] = sum * Pass().scale;
+    }
   }
 }
 
@@ -264,7 +269,11 @@ __device__ void OneRowBlock::AddValues(int unit) const {
   const auto load = [&](int set, int key) {
 #pragma unroll
     for (int i = 0; i < kSome; ++i) {
-      weight[set][i] = weights[key + i];
+      if (i % 2 == 0) {
+        const float4 two = *reinterpret_cast<const float4*>(weights + key + i);
+        weight[set][i] = {two.x, two.y};
+        weight[set][i + 1] = {two.z, two.w};
+      }
       const std::byte* at = values + (key + i) * L::kValueStride;
       if constexpr (kDims == 1) {
         raw[set][i] = *reinterpret_cast<const std::uint16_t*>(at);

@@ -287,7 +287,7 @@ cudaError_t StartTeams(const Launch& launch, RowsParams& p) {
 
 template <class Set, bool kOne>
 cudaError_t StartStream(const Launch& launch, RowsParams& p) {
-  if constexpr (Set::kCount == CommonTypes::kCount && !kOne) {
+  if constexpr (Set::kCount == CommonTypes::kCount) {
     if (StartTeams(launch, p) == cudaSuccess) return cudaSuccess;
   }
   constexpr int kWarps = kStreamThreads / 32;
