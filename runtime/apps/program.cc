@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "runtime/base/error.h"
+#include "runtime/base/foreign_call.h"
 #include "runtime/base/json.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/utf8.h"
@@ -54,6 +55,7 @@ std::string ReadNamedFile(const FileSystem& files, const std::string& path) {
 }  // namespace
 
 int RunProgram(const char* program, const std::function<int()>& body) {
+  TellHowProcessEnds(program);
   try {
     return body();
   } catch (const std::exception& error) {

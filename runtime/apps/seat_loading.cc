@@ -20,6 +20,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/utf8.h"
 #include "runtime/exec/placing.h"
+#include "runtime/exec/trial_build.h"
 #include "runtime/model/gguf.h"
 #include "runtime/plugin/select.h"
 #include "runtime/text/vocabulary.h"
@@ -202,7 +203,8 @@ ServedModel::ServedModel(const serve::ServeSettings& asked, const std::string& p
   for (const plugin::Verdict& verdict : discovery.verdicts) {
     if (verdict.skipped) LOG(WARNING) << "plugin skipped: " << verdict.path << ": " << verdict.text;
   }
-  const plugin::Selection selection = plugin::Select(*model_, discovery);
+  const plugin::TrialOptions trial = {.build = exec::BuildForTrial};
+  const plugin::Selection selection = plugin::Select(*model_, discovery, &trial);
   LOG(INFO) << "plugin " << selection.plugin.name << ' ' << selection.plugin.version << " from "
             << selection.plugin.path;
   const serve::ServeSettings settings = WithSlots(asked, selection.plugin);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
+#include "runtime/base/foreign_call.h"
 #include "runtime/base/limits.h"
 #include "runtime/graph/abi.h"
 
@@ -53,11 +54,22 @@ class PluginStep : public Step {
     if (binding.workspace_zeroed) {
       std::memset(binding.workspace, 0, binding.workspace_bytes);
     }
-    return binding.kernel->tasks(args_.get());
+    try {
+      const ForeignCallNote note(binding.kernel->op, "tasks of its kernel");
+      return binding.kernel->tasks(args_.get());
+    } catch (...) {
+      return -1;  // a failure of the step, as a plugin's own negative count is
+    }
   }
 
   bl_status Run(int32_t task, Worker* /*worker*/) const override {
-    return args_.binding().kernel->run(args_.get(), task);
+    const bl_kernel& kernel = *args_.binding().kernel;
+    try {
+      const ForeignCallNote note(kernel.op, "run of its kernel");
+      return kernel.run(args_.get(), task);
+    } catch (...) {
+      return BL_INTERNAL;
+    }
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
+#include "runtime/base/foreign_call.h"
 #include "runtime/base/utf8.h"
 
 namespace bloomery::plugin {
@@ -50,6 +51,7 @@ void CallPlugin(const std::string& plugin, const char* call, Reason& reason, Fun
   reason = {};
   bl_status status = BL_INTERNAL;
   try {
+    const ForeignCallNote note(plugin.c_str(), call);
     status = function();
   } catch (...) {
     throw Error(ErrorKind::kInternal,

@@ -1,6 +1,7 @@
 #include "runtime/plugin/instance.h"
 
 #include "runtime/base/error.h"
+#include "runtime/base/foreign_call.h"
 #include "runtime/base/log.h"
 #include "runtime/plugin/call.h"
 #include "runtime/plugin/host_model.h"
@@ -25,7 +26,10 @@ struct Instance::Impl {
     params.features = options.features;
   }
   ~Impl() {
-    if (instance != nullptr) plugin.table->destroy(instance);
+    if (instance != nullptr) {
+      const ForeignCallNote note(plugin.path.c_str(), "destroy");
+      plugin.table->destroy(instance);
+    }
     if (host.bytes() > 0) {
       LOG(WARNING) << "plugin " << plugin.name << ": kept " << host.bytes()
                    << " bytes of the host after destroy; they are freed now";
@@ -70,8 +74,11 @@ Instance::Instance(const LoadedPlugin& plugin, const model::ModelFile& model,
                    InstanceOptions options)
     : impl_(std::make_unique<Impl>(plugin, model, std::move(options))) {
   impl_->Create();
+  const bl_seat& seat = impl_->Describe();
+  // Its arrays are read, wherever they may point.
+  const ForeignCallNote note(impl_->plugin.path.c_str(), "describe");
   impl_->description =
-      CheckDescription(impl_->Describe(), impl_->plugin.name, model, impl_->options.plane_types);
+      CheckDescription(seat, impl_->plugin.name, model, impl_->options.plane_types);
 }
 
 Instance::~Instance() = default;
@@ -86,6 +93,7 @@ void Instance::Build(uint32_t entry, const bl_builder& builder, const bl_build& 
 
 const void* Instance::Extension(const char* id) const {
   const bl_plugin table = CopySized(impl_->plugin.table, "bl_plugin");
+  const ForeignCallNote note(impl_->plugin.path.c_str(), "get_extension");
   if (table.instance_extension != nullptr) {
     const void* own = table.instance_extension(impl_->instance, id);
     if (own != nullptr) return own;

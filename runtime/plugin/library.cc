@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "runtime/base/error.h"
+#include "runtime/base/foreign_call.h"
 #include "runtime/base/limits.h"
 #include "runtime/plugin/elf_file.h"
 #include "runtime/plugin/sized.h"
@@ -100,7 +101,10 @@ std::string AbiRefusal(const std::string& path, bl_abi plugin) {
 }
 
 LoadedPlugin LoadPlugin(const std::string& path) {
-  const boost::dll::shared_library library = Open(path);
+  const boost::dll::shared_library library = [&] {
+    const ForeignCallNote note(path.c_str(), "load");  // its initialisers run
+    return Open(path);
+  }();
   const void* address = FindTable(library, path);
 
   // The gate first: only size and abi may be read of a table that another version made.

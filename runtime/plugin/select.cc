@@ -35,13 +35,15 @@ void CheckAgrees(const LoadedPlugin& plugin, const Manifest& manifest) {
 }
 
 // Loads one candidate and asks it; throws Error with the verdict.
-Claim Ask(const Candidate& candidate, const bl_model& model) {
+Claim Ask(const Candidate& candidate, const model::ModelFile& model, const bl_model& host_model,
+          const TrialOptions* trial) {
   if (!AbiFits({BL_ABI_MAJOR, BL_ABI_MINOR}, candidate.manifest.abi)) {
     throw Error(ErrorKind::kBadModel, AbiRefusal(candidate.binary, candidate.manifest.abi));
   }
+  if (trial != nullptr) TryPlugin(candidate.binary, model, *trial);
   LoadedPlugin plugin = LoadPlugin(candidate.binary);
   CheckAgrees(plugin, candidate.manifest);
-  const int32_t score = Probe(plugin, model);
+  const int32_t score = Probe(plugin, host_model);
   return {std::move(plugin), score};
 }
 
@@ -60,7 +62,8 @@ int32_t Probe(const LoadedPlugin& plugin, const bl_model& model) {
   return claim.score;
 }
 
-Selection Select(const model::ModelFile& model, const Discovery& discovery) {
+Selection Select(const model::ModelFile& model, const Discovery& discovery,
+                 const TrialOptions* trial) {
   const HostModel host_model(model);
   const std::string& arch = host_model.architecture();
   const std::string subject = model.path() + ", architecture '" + arch + "'";
@@ -73,7 +76,7 @@ Selection Select(const model::ModelFile& model, const Discovery& discovery) {
     if (std::ranges::find(names, arch) == names.end()) continue;
     shortlisted = true;
     try {
-      claims.push_back(Ask(candidate, host_model.raw()));
+      claims.push_back(Ask(candidate, model, host_model.raw(), trial));
     } catch (const Error& e) {
       LOG(WARNING) << "plugin not used: " << e.what();
       verdicts.push_back({candidate.binary, e.what()});

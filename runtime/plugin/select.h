@@ -14,6 +14,7 @@
 #include "runtime/model/inventory.h"
 #include "runtime/plugin/discovery.h"
 #include "runtime/plugin/library.h"
+#include "runtime/plugin/trial.h"
 
 namespace bloomery::plugin {
 
@@ -31,8 +32,10 @@ struct Selection {
 
 // Throws NoPluginError where the search found none; Error(kBadModel): no plugin claims the
 // architecture (with every folder and verdict), none of those that do could be loaded or accepts
-// the file (path, reason and search list), or two are tied.
-Selection Select(const model::ModelFile& model, const Discovery& discovery);
+// the file (path, reason and search list), or two are tied. With a trial each shortlisted plugin is
+// tried in a child process before it is loaded here.
+Selection Select(const model::ModelFile& model, const Discovery& discovery,
+                 const TrialOptions* trial = nullptr);
 
 // What probe says: the score, or Error(kBadModel) with the plugin's reason. Throws Error(kInternal)
 // when it breaks the contract (an exception, a score outside 1 … 100, a refusal without a reason).

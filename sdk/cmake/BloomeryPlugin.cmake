@@ -58,3 +58,26 @@ function(bloomery_add_plugin seat)
     install(FILES ${data} DESTINATION plugins/${seat} COMPONENT runtime)
   endif()
 endfunction()
+
+# bloomery_test_plugin(<seat> ARCHITECTURE <name> [FIXTURE_OPTIONS <option>…])
+#
+# Two tests for ctest: a model of random weights is made by the plugin's recipe (two layers, F32, and the options of
+# `bloomery fixture` that are given), and check-plugin holds the plugin to the ABI with it. They need the program
+# bloomery, on PATH or in BLOOMERY_PROGRAM; without it there are none.
+function(bloomery_test_plugin seat)
+  cmake_parse_arguments(A "" "ARCHITECTURE" "FIXTURE_OPTIONS" ${ARGN})
+  find_program(BLOOMERY_PROGRAM bloomery)
+  if(NOT BLOOMERY_PROGRAM)
+    message(STATUS "bloomery is not on PATH: plugin ${seat} gets no tests")
+    return()
+  endif()
+  set(model ${CMAKE_CURRENT_BINARY_DIR}/${seat}.gguf)
+  get_target_property(folder plugin_${seat} LIBRARY_OUTPUT_DIRECTORY)
+  cmake_path(GET folder PARENT_PATH plugins)
+  add_test(NAME ${seat}.fixture COMMAND ${BLOOMERY_PROGRAM} fixture --plugin-dir ${plugins}
+    --arch ${A_ARCHITECTURE} --layers 2 --type F32 ${A_FIXTURE_OPTIONS} ${model})
+  add_test(NAME ${seat}.check_plugin COMMAND ${BLOOMERY_PROGRAM} check-plugin $<TARGET_FILE:plugin_${seat}>
+    --model ${model})
+  set_tests_properties(${seat}.fixture PROPERTIES FIXTURES_SETUP ${seat}_model)
+  set_tests_properties(${seat}.check_plugin PROPERTIES FIXTURES_REQUIRED ${seat}_model)
+endfunction()

@@ -199,11 +199,26 @@ TEST_F(CheckPlugin, FilterAndListChooseByName) {
   EXPECT_THAT(list.out, HasSubstr("probe.claims_the_model (model)\n"));
 }
 
+TEST_F(CheckPlugin, RunsTokensAndPrintsLogitsAndObservations) {
+  const Result run = Check({kFake, "--model", model_, "--tokens", "5,6"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const rapidjson::Document report = ParseJson(run.out, "token run");
+  const auto& rows = report["rows"];
+  ASSERT_EQ(rows.Size(), 2u);
+  EXPECT_EQ(rows[1]["token"].GetInt(), 6);
+  EXPECT_EQ(rows[1]["logits"].Size(), 48u);
+  EXPECT_NE(rows[0]["logits"][0].GetDouble(), rows[1]["logits"][0].GetDouble());
+  EXPECT_THAT(Check({kFake, "--model", model_, "--tokens", "48"}).err,
+              HasSubstr("48 is outside of a vocabulary of 48"));
+}
+
 TEST_F(CheckPlugin, BadCommandLinesAreRefusedWithTheUsage) {
   for (const std::vector<std::string>& args : {std::vector<std::string>{},
                                                {"--frobnicate"},
                                                {kFake, "--model"},
                                                {kFake, "other"},
+                                               {kFake, "--tokens", "1"},
+                                               {kFake, "--model", "x", "--tokens", "1,,2"},
                                                {kFake, "--time-limit", "0"},
                                                {kFake, "--time-limit", "3601"},
                                                {kFake, "--filter", "zzz"},

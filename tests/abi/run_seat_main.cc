@@ -6,7 +6,9 @@
 #include <exception>
 #include <vector>
 
+#include "runtime/base/foreign_call.h"
 #include "runtime/exec/seat.h"
+#include "runtime/exec/trial_build.h"
 #include "runtime/model/gguf.h"
 #include "runtime/plugin/select.h"
 
@@ -16,9 +18,15 @@ void Run(const char* folder, const char* path) {
   using namespace bloomery;
   const model::ModelFile model = model::OpenGguf(RealFileSystem(), path);
   const std::vector<plugin::SearchFolder> folders = {{folder, "command line"}};
-  const plugin::Selection chosen = plugin::Select(model, plugin::Discover(folders));
+  const plugin::TrialOptions trial = {.build = exec::BuildForTrial};
+  const plugin::Selection chosen = plugin::Select(model, plugin::Discover(folders), &trial);
   std::fprintf(stderr, "%s %s\n", chosen.plugin.name.c_str(), chosen.plugin.version.c_str());
-  const exec::SeatOptions options{.slot_context = 128, .rows_max = 8, .threads = 1, .pin = false};
+  const exec::SeatOptions options{.slot_context = 128,
+                                  .rows_max = 8,
+                                  .threads = 1,
+                                  .pin = false,
+                                  .k_type = BL_F32,
+                                  .v_type = BL_F32};
   plugin::Instance instance(chosen.plugin, model, exec::InstanceOptionsOf(options));
   const auto seat = exec::LoadSeat(model, instance, options);
   std::vector<exec::PassRow> rows;
@@ -37,6 +45,7 @@ void Run(const char* folder, const char* path) {
 
 int main(int argc, char** argv) {
   if (argc != 3) return 64;
+  bloomery::TellHowProcessEnds("run_seat");
   try {
     Run(argv[1], argv[2]);
     return 0;

@@ -13,6 +13,7 @@
 
 #include "runtime/apps/check_plugin/check.h"
 #include "runtime/apps/check_plugin/child_process.h"
+#include "runtime/apps/check_plugin/token_run.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 #include "runtime/base/log.h"
@@ -30,6 +31,7 @@ constexpr int kTimeLimitSecondsMax = 3600;
 constexpr std::string_view kUsage =
     "usage: bloomery check-plugin PATH [--model FILE] [--json] [--filter TEXT]\n"
     "                             [--seed NUMBER] [--time-limit SECONDS] [--in-process] [--list]\n"
+    "       bloomery check-plugin PATH --model FILE --tokens ID,… [--observe NAME]…\n"
     "  PATH          the plugin's shared object, its manifest beside it\n"
     "  --model       a model the plugin serves; without it the tests that need one are skipped\n"
     "  --json        the report as one JSON object\n"
@@ -39,6 +41,8 @@ constexpr std::string_view kUsage =
     "                the same seed chooses the same\n"
     "  --time-limit  seconds for one test (default 30)\n"
     "  --in-process  run in this process, for a debugger: a crash ends everything\n"
+    "  --tokens      no tests: run these tokens and print their logits as JSON, to compare with\n"
+    "                another implementation; --observe: and this exported value (layer.0.in)\n"
     "  --list        print the names of the tests and stop\n";
 
 struct Options {
@@ -47,6 +51,7 @@ struct Options {
   bool in_process = false;
   bool list = false;
   std::string filter;
+  check::TokenRun token_run;    // where it has tokens
   std::string run_one;          // hidden: what a child of ours does
   int time_limit_seconds = 30;  // the slowest takes well under one; busy machines are slower
 };
@@ -71,6 +76,22 @@ Number NumberOf(std::span<const std::string> args, size_t& i, Number low, Number
   return value;
 }
 
+std::vector<int32_t> TokensOf(const std::string& text) {
+  std::vector<int32_t> tokens;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    int32_t token = 0;
+    const auto [next, error] = std::from_chars(at, end, token);
+    if (error != std::errc() || (next != end && *next != ',')) {
+      throw Error(ErrorKind::kUsage, "--tokens '" + text + "' is no list such as 3,4,5");
+    }
+    tokens.push_back(token);
+    if (next == end) return tokens;
+    at = next + 1;
+  }
+}
+
 Options ParseOptions(std::span<const std::string> args) {
   Options options;
   for (size_t i = 0; i < args.size(); ++i) {
@@ -85,6 +106,10 @@ Options ParseOptions(std::span<const std::string> args) {
       options.time_limit_seconds = NumberOf<int>(args, i, 1, kTimeLimitSecondsMax);
     } else if (arg == "--seed") {
       options.subject.seed = NumberOf<uint64_t>(args, i, 0, UINT64_MAX);
+    } else if (arg == "--tokens") {
+      options.token_run.tokens = TokensOf(ValueOf(args, i));
+    } else if (arg == "--observe") {
+      options.token_run.observe.push_back(ValueOf(args, i));
     } else if (arg == "--json") {
       options.json = true;
     } else if (arg == "--in-process") {
@@ -98,6 +123,9 @@ Options ParseOptions(std::span<const std::string> args) {
     } else {
       throw Error(ErrorKind::kUsage, "more than one path: " + arg);
     }
+  }
+  if (!options.token_run.tokens.empty() && options.subject.model_path.empty()) {
+    throw Error(ErrorKind::kUsage, "--tokens needs --model");
   }
   if (options.subject.path.empty() && !options.list) {
     throw Error(ErrorKind::kUsage, "which plugin? give the path of its shared object");
@@ -267,6 +295,10 @@ int Run(std::span<const std::string> self, const Options& options, std::ostream&
   });
   if (options.list) {
     for (const Check& test : checks) out << test.name << (test.needs_model ? " (model)\n" : "\n");
+    return 0;
+  }
+  if (!options.token_run.tokens.empty()) {
+    check::WriteTokenRun(options.subject, options.token_run, out);
     return 0;
   }
   if (checks.empty()) throw Error(ErrorKind::kUsage, "no test contains '" + options.filter + "'");

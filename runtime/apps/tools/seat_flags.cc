@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/utf8.h"
 #include "runtime/exec/load_modes.h"
+#include "runtime/exec/trial_build.h"
 #include "runtime/model/gguf.h"
 #include "runtime/plugin/select.h"
 #include "runtime/serve/flags.h"
@@ -111,8 +112,9 @@ LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_cont
 
   LoadedSeat loaded;
   loaded.model = std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), flags.model));
+  const plugin::TrialOptions trial = {.build = exec::BuildForTrial};
   const plugin::Selection selection =
-      plugin::Select(*loaded.model, DiscoverPlugins(flags.plugin_dirs));
+      plugin::Select(*loaded.model, DiscoverPlugins(flags.plugin_dirs), &trial);
   loaded.instance = std::make_unique<plugin::Instance>(selection.plugin, *loaded.model,
                                                        exec::InstanceOptionsOf(options));
   loaded.seat = exec::LoadSeat(*loaded.model, *loaded.instance, options);

@@ -1,0 +1,78 @@
+#include "runtime/apps/check_plugin/token_run.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <span>
+
+#include "runtime/exec/seat.h"
+#include "runtime/plugin/instance.h"
+
+namespace bloomery::apps::check {
+namespace {
+
+// Nine digits tell every float from its neighbours.
+void WriteNumber(std::ostream& out, float value) {
+  std::array<char, 32> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
+  out.write(text.data(), end - text.data());
+}
+void WriteNumber(std::ostream& out, int32_t value) { out << value; }
+
+template <class Number>
+void WriteList(std::ostream& out, std::span<const Number> values) {
+  out << "[";
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) out << ",";
+    WriteNumber(out, values[i]);
+  }
+  out << "]";
+}
+
+void WriteObservation(std::ostream& out, const exec::Observation& value) {
+  if (value.dtype == BL_I32) {
+    WriteList(out, value.Ints());
+  } else {
+    WriteList(out, value.Floats());
+  }
+}
+
+}  // namespace
+
+void WriteTokenRun(const Subject& subject, const TokenRun& run, std::ostream& out) {
+  const auto context = static_cast<int32_t>(run.tokens.size());
+  const exec::SeatOptions options{.slot_context = context,
+                                  .rows_max = 1,
+                                  .threads = 1,
+                                  .pin = false,
+                                  .k_type = BL_F32,
+                                  .v_type = BL_F32,
+                                  .observe = run.observe};
+  const plugin::LoadedPlugin plugin = plugin::LoadPlugin(subject.path);
+  const model::ModelFile model = OpenModel(subject);
+  plugin::Instance instance(plugin, model, exec::InstanceOptionsOf(options));
+  const auto seat = exec::LoadSeat(model, instance, options);
+  for (const int32_t token : run.tokens) {
+    if (token < 0 || token >= seat->limits().vocabulary) {
+      throw Error(ErrorKind::kUsage, "--tokens: " + std::to_string(token) +
+                                         " is outside of a vocabulary of " +
+                                         std::to_string(seat->limits().vocabulary));
+    }
+  }
+  out << "{\"rows\":[";
+  for (int32_t i = 0; i < context; ++i) {
+    const exec::PassRow row{
+        .slot = 0, .index = i, .token = run.tokens[static_cast<size_t>(i)], .logits = true};
+    seat->Run({&row, 1});
+    out << (i > 0 ? ",\n" : "\n") << "{\"token\":" << row.token << ",\"logits\":";
+    WriteList(out, seat->Logits(0));
+    for (const std::string& name : run.observe) {
+      out << ",\"" << name << "\":";
+      WriteObservation(out, seat->Observe(name));
+    }
+    out << "}";
+  }
+  out << "\n]}\n";
+}
+
+}  // namespace bloomery::apps::check
