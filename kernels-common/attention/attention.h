@@ -6,6 +6,11 @@
 // fma(p_j, v_j[d], o[d]) from +0. Windows merge ascending: M' = max(M, m), a = exp(M - M'),
 // b = exp(m - M'), L' = L*a + l*b and O'[d] = O[d]*a + o[d]*b (products and sum rounded; the first
 // window is taken as it is). out = O / L. So a row's bits depend on its own keys only.
+//
+// Sliding windows: a row sees its last `window` keys, and the first window that it looks into
+// begins with the first key it sees there; lanes count from that key. Sinks: a head's sink b is
+// merged last, like a window of maximum b and sum 1 that adds nothing to O: M' = max(M, b), a =
+// exp(M - M'), L' = L*a + exp(b - M'), out = (O*a) / L'.
 #pragma once
 
 #include <cstddef>
@@ -61,6 +66,20 @@ struct AttentionArgs {
   const KvView* values = nullptr;  // one a slot
   const std::int32_t* slot_ids = nullptr;
   const std::int32_t* index = nullptr;  // keys 0..index[r] are seen; < 0: the row's output is zero
+  std::size_t window = 0;               // of those, only the last so many; 0: all
+  const float* sinks = nullptr;         // [heads], or null
+};
+
+// Positions [begin, end) of the keys that a row sees.
+struct SeenKeys {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+
+  SeenKeys(const AttentionArgs& args, std::size_t row)
+      : end(args.index[row] < 0 ? 0 : static_cast<std::size_t>(args.index[row]) + 1) {
+    if (args.window != 0 && end > args.window) begin = end - args.window;
+  }
+  std::size_t count() const { return end - begin; }
 };
 
 }  // namespace bloomery::kernels

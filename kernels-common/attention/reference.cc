@@ -26,18 +26,14 @@ struct HeadPlace {
   const KvView* keys;
   const KvView* values;
   std::size_t kv_head;
-  std::int32_t index;
 };
 
 HeadPlace Place(const AttentionArgs& args, std::size_t row, std::size_t head) {
   const std::size_t slot =
       args.slot_ids == nullptr ? 0 : static_cast<std::size_t>(args.slot_ids[row]);
   return {args.q + row * args.q_stride + head * args.key_dim,
-          args.out + row * args.out_stride + head * args.value_dim,
-          args.keys + slot,
-          args.values + slot,
-          head / (args.heads / args.kv_heads),
-          args.index[row]};
+          args.out + row * args.out_stride + head * args.value_dim, args.keys + slot,
+          args.values + slot, head / (args.heads / args.kv_heads)};
 }
 
 struct Window {
@@ -73,16 +69,18 @@ void Attention(const AttentionArgs& args, std::size_t row, std::size_t head,
   float* window_o = scores + kAttentionWindow;
   float* o = window_o + args.value_dim;
   std::fill_n(place.out, args.value_dim, 0.0F);
-  if (place.index < 0) {
+  const SeenKeys seen(args, row);
+  if (seen.count() == 0) {
     return;
   }
-  const auto keys = static_cast<std::size_t>(place.index) + 1;
   float max = 0.0F;
   float sum = 0.0F;
-  for (std::size_t begin = 0; begin < keys; begin += kAttentionWindow) {
-    const std::size_t count = std::min(kAttentionWindow, keys - begin);
-    const Window window = OneWindow(args, place, begin, count, scores, window_o);
-    if (begin == 0) {
+  for (std::size_t begin = seen.begin; begin < seen.end;) {
+    const std::size_t end = std::min((begin / kAttentionWindow + 1) * kAttentionWindow, seen.end);
+    const Window window = OneWindow(args, place, begin, end - begin, scores, window_o);
+    const bool first = begin == seen.begin;
+    begin = end;
+    if (first) {
       max = window.max;
       sum = window.sum;
       std::copy_n(window_o, args.value_dim, o);
@@ -97,31 +95,43 @@ void Attention(const AttentionArgs& args, std::size_t row, std::size_t head,
     }
     max = larger;
   }
+  float keep = 1.0F;
+  if (args.sinks != nullptr) {
+    const float larger = max > args.sinks[head] ? max : args.sinks[head];
+    keep = ExactExp(max - larger);
+    sum = sum * keep + ExactExp(args.sinks[head] - larger);
+  }
   for (std::size_t d = 0; d < args.value_dim; ++d) {
-    place.out[d] = o[d] / sum;
+    place.out[d] = o[d] * keep / sum;
   }
 }
 
 void AttentionF64(const AttentionArgs& args, std::size_t row, std::size_t head, double* out) {
   const HeadPlace place = Place(args, row, head);
   std::fill_n(out, args.value_dim, 0.0);
-  if (place.index < 0) {
+  const SeenKeys seen(args, row);
+  if (seen.count() == 0) {
     return;
   }
-  std::vector<double> scores(static_cast<std::size_t>(place.index) + 1);
+  std::vector<double> scores(seen.count());
   for (std::size_t j = 0; j < scores.size(); ++j) {
-    const auto key = HeadRow(*place.keys, j, place.kv_head, args.key_dim);
+    const auto key = HeadRow(*place.keys, seen.begin + j, place.kv_head, args.key_dim);
     for (std::size_t d = 0; d < args.key_dim; ++d) {
       scores[j] += static_cast<double>(place.q[d]) * static_cast<double>(key[d]);
     }
     scores[j] *= static_cast<double>(args.scale);
   }
-  const double max = *std::max_element(scores.begin(), scores.end());
+  double max = *std::max_element(scores.begin(), scores.end());
   double sum = 0.0;
+  if (args.sinks != nullptr) {
+    const auto sink = static_cast<double>(args.sinks[head]);
+    max = std::max(max, sink);
+    sum = std::exp(sink - max);
+  }
   for (std::size_t j = 0; j < scores.size(); ++j) {
     const double p = std::exp(scores[j] - max);
     sum += p;
-    const auto value = HeadRow(*place.values, j, place.kv_head, args.value_dim);
+    const auto value = HeadRow(*place.values, seen.begin + j, place.kv_head, args.value_dim);
     for (std::size_t d = 0; d < args.value_dim; ++d) {
       out[d] += p * static_cast<double>(value[d]);
     }

@@ -19,18 +19,23 @@ inline constexpr std::size_t kMaxPicks = 32;
 inline constexpr std::size_t kMaxExperts = 1024;
 
 // kSoftmax: p = softmax over all experts (window maximum, N6's exp, sum over 32 lanes and tree).
-enum class RouterGate { kSoftmax };
+// kSigmoid: p = 1 / (1 + exp(-logit)), N6's exp.
+enum class RouterGate { kSoftmax, kSigmoid };
 
 struct RouterArgs {
   RouterGate gate = RouterGate::kSoftmax;
-  bool renormalise = true;    // w = p / (sum of the picked p, added in pick order from +0)
+  const float* bias = nullptr;  // [experts]: picks are the largest p + bias; weights are of p alone
+  // w = p / max(sum_min, sum of the picked p, added in pick order from +0)
+  bool renormalise = true;
+  float sum_min = 0.0F;
   float weight_scale = 1.0F;  // then w * weight_scale
   std::size_t experts = 0;    // at most kMaxExperts
   std::size_t top_k = 0;      // at most experts and kMaxPicks
   const float* logits = nullptr;
   std::size_t logits_stride = 0;
-  std::int32_t* ids = nullptr;  // rows * top_k, by descending p; equal p: the lower id first
-  float* weights = nullptr;     // rows * top_k
+  // rows * top_k, by descending p (with its bias); of equal ones the lower id first
+  std::int32_t* ids = nullptr;
+  float* weights = nullptr;  // rows * top_k
 };
 
 // Where each pair lies. Arrays belong to the caller; written by GroupPicks.

@@ -16,7 +16,11 @@ bool RouteRow(const RouterArgs& args, std::size_t row) {
   std::vector<float> p(logits, logits + args.experts);
   const bool finite =
       std::all_of(p.begin(), p.end(), [](float value) { return std::isfinite(value); });
-  if (finite) {
+  if (finite && args.gate == RouterGate::kSigmoid) {
+    for (float& value : p) {
+      value = ExactSigmoid(value);
+    }
+  } else if (finite) {
     const float max = *std::max_element(p.begin(), p.end());
     for (float& value : p) {
       value = ExactExp(value - max);
@@ -28,17 +32,22 @@ bool RouteRow(const RouterArgs& args, std::size_t row) {
   } else {
     std::fill(p.begin(), p.end(), 0.0F);
   }
+  std::vector<float> choice = p;
+  for (std::size_t e = 0; args.bias != nullptr && e < args.experts; ++e) {
+    choice[e] += args.bias[e];
+  }
   std::vector<std::int32_t> order(args.experts);
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    const float pa = p[static_cast<std::size_t>(a)];
-    const float pb = p[static_cast<std::size_t>(b)];
+    const float pa = choice[static_cast<std::size_t>(a)];
+    const float pb = choice[static_cast<std::size_t>(b)];
     return pa > pb || (pa == pb && a < b);
   });
   float picked = 0.0F;
   for (std::size_t i = 0; i < args.top_k; ++i) {
     picked += p[static_cast<std::size_t>(order[i])];
   }
+  picked = std::max(picked, args.sum_min);
   for (std::size_t i = 0; i < args.top_k; ++i) {
     args.ids[row * args.top_k + i] = order[i];
     const float value = p[static_cast<std::size_t>(order[i])];

@@ -93,7 +93,7 @@ memory::SeatWork WorkOf(const plugin::Description& description) {
     }
   }
   for (const memory::PlaneSpec& plane : PlanesOf(description)) {
-    work.context_row_bytes += memory::PlaneRowBytes(plane);
+    if (plane.rule == BL_PLANE_APPEND) work.context_row_bytes += memory::PlaneRowBytes(plane);
   }
   return work;
 }

@@ -68,7 +68,8 @@ std::vector<memory::PlaneSpec> PlanesOf(const plugin::Description& description) 
                       .plane_class = plane.plane_class,
                       .rule = plane.rule,
                       .type = plane.type,
-                      .width = static_cast<int64_t>(plane.width)});
+                      .width = static_cast<int64_t>(plane.width),
+                      .window = static_cast<int64_t>(plane.window)});
   }
   return planes;
 }
@@ -117,7 +118,10 @@ Seat::Seat(const SeatSource& source, const SeatOptions& options)
       description_(*source.description),
       info_(MakeSeatInfo(description_)),
       operators_(source.plugin, description_) {
-  if (CheckpointBytes() > 0) lanes_.emplace(limits_.slots, memory::kLanesOfSlot);
+  const auto fixed = [](const plugin::Plane& plane) { return plane.rule == BL_PLANE_FIXED; };
+  if (std::ranges::any_of(description_.planes, fixed)) {
+    lanes_.emplace(limits_.slots, memory::kLanesOfSlot);
+  }
 }
 
 Seat::~Seat() = default;
@@ -219,7 +223,7 @@ uint64_t Seat::StateRowBytes() const {
 uint64_t Seat::CheckpointBytes() const {
   uint64_t bytes = 0;
   for (const memory::PlaneSpec& plane : PlanesOf(description_)) {
-    if (plane.rule == BL_PLANE_FIXED) bytes += memory::PlaneRowBytes(plane);
+    bytes += memory::PlaneStateBytes(plane);
   }
   return bytes;
 }
@@ -231,6 +235,7 @@ std::string Seat::StateFormat() const {
             std::to_string(static_cast<int>(plane.plane_class)) + ":" +
             std::to_string(static_cast<int>(plane.type)) + ":" + std::to_string(plane.width);
     if (plane.rule == BL_PLANE_FIXED) text += ":fixed";
+    if (plane.rule == BL_PLANE_RING) text += ":ring" + std::to_string(plane.window);
   }
   return text;
 }
@@ -280,15 +285,14 @@ int32_t Seat::Keepable(int32_t slot, int32_t length) const {
 }
 
 int32_t Seat::CheckpointLane(int32_t slot, size_t bytes) const {
-  const int32_t lane = lanes_ && slot >= 0 && slot < limits_.slots && bytes == CheckpointBytes()
-                           ? lanes_->Holding(slot, Length(slot))
-                           : memory::Lanes::kNone;
-  if (lane < 0) {
+  const bool there = slot >= 0 && slot < limits_.slots && bytes == CheckpointBytes() && bytes > 0 &&
+                     Length(slot) > 0 && Keepable(slot, Length(slot)) == Length(slot);
+  if (!there) {
     throw Error(ErrorKind::kInternal, "slot " + std::to_string(slot) +
                                           " has no state to read into " + std::to_string(bytes) +
                                           " bytes");
   }
-  return lane;
+  return lanes_ ? lanes_->Holding(slot, Length(slot)) : memory::Lanes::kNone;
 }
 
 void Seat::FailPass(std::string_view op, int32_t layer, bl_status status, int64_t failed,

@@ -145,7 +145,8 @@ class Seat : public PassRunner, public ExpertMover {
   ~Seat() override;
 
   const SeatLimits& limits() const override { return limits_; }
-  // Append planes can be cut anywhere, fixed ones where a lane says.
+  // Append planes can be cut anywhere, fixed ones where a lane says; what overrides this knows of
+  // rings.
   int32_t Keepable(int32_t slot, int32_t length) const override;
   uint64_t StateRowBytes() const override;
   uint64_t CheckpointBytes() const override;
@@ -230,8 +231,8 @@ class Seat : public PassRunner, public ExpertMover {
   void CheckAppend(int32_t slot, const RowChunk& chunk, int32_t skip, int32_t count) const;
   // Throws for what RestoreCheckpoint cannot take.
   void CheckRestore(int32_t slot, int32_t length, size_t bytes) const;
-  // The lane of the slot's present length; throws where there is none, or where a state does not
-  // have so many bytes.
+  // The lane of the slot's present length, kNone where no plane is fixed; throws where the slot's
+  // state is not there, or does not have so many bytes.
   int32_t CheckpointLane(int32_t slot, size_t bytes) const;
   // Throws for a slot or length that Cut cannot take.
   void CheckCut(int32_t slot, int32_t length) const;

@@ -211,7 +211,10 @@ void GraphBuilder::CheckPlanes(const OperatorSchema& op, const bl_node& node) co
              std::to_string(seat_.planes.size()) + " planes");
     }
     const PlaneInfo& plane = seat_.planes[node.planes[i]];
-    if (!op.planes[i].any_rule && plane.rule != op.planes[i].rule) {
+    const PlanePortSpec& port = op.planes[i];
+    const bool fits =
+        port.any_rule || plane.rule == port.rule || (port.or_ring && plane.rule == BL_PLANE_RING);
+    if (!fits) {
       Refuse("plane port '" + std::string(op.planes[i].name) + "' does not take plane '" +
              plane.name + "', whose rule is another");
     }

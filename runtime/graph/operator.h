@@ -50,6 +50,7 @@ struct PlaneInfo {
   std::string name = {};
   bl_plane_rule rule = BL_PLANE_APPEND;
   int64_t width = 0;
+  int64_t window = 0;  // ring: rows that a row may read, its own included
 };
 
 // The routed experts of one layer.
@@ -97,6 +98,7 @@ struct PlanePortSpec {
   std::string_view name = {};
   bl_access access = BL_READ;
   bl_plane_rule rule = BL_PLANE_APPEND;
+  bool or_ring = false;   // takes a ring, too
   bool any_rule = false;  // a plugin's operator says only how it reaches the plane
 };
 

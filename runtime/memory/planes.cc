@@ -45,18 +45,35 @@ uint64_t PlaneRowBytes(const PlaneSpec& plane) {
   return width / type->block_values * type->block_bytes;
 }
 
-uint64_t PlaneStore::Bytes(const PlaneSpec& plane, int32_t slots, int32_t slot_rows) {
+int32_t RingRows(const PlaneSpec& plane, int32_t slot_rows, int32_t pass_rows) {
+  const int64_t wanted = plane.window - 1 + std::max(pass_rows, kRingBackRows);
+  const int64_t blocks = (wanted + kPlaneBlockRows - 1) / kPlaneBlockRows;
+  return static_cast<int32_t>(std::min<int64_t>(blocks, BlocksPerSlot(slot_rows))) *
+         kPlaneBlockRows;
+}
+
+uint64_t PlaneStateBytes(const PlaneSpec& plane) {
+  if (plane.rule == BL_PLANE_APPEND) return 0;
+  const uint64_t rows = plane.rule == BL_PLANE_RING ? static_cast<uint64_t>(plane.window - 1) : 1;
+  return CheckedMul(rows, PlaneRowBytes(plane), ErrorKind::kNoMemory,
+                    "bytes of the state in plane '" + plane.name + "'");
+}
+
+uint64_t PlaneStore::Bytes(const PlaneSpec& plane, int32_t slots, int32_t slot_rows,
+                           int32_t pass_rows) {
   if (plane.rule == BL_PLANE_FIXED) {
     return CheckedMul(static_cast<uint64_t>(slots) * kLanesOfSlot, PlaneRowBytes(plane),
                       ErrorKind::kNoMemory, "bytes of plane '" + plane.name + "'");
   }
-  const auto rows = static_cast<uint64_t>(slots) * static_cast<uint64_t>(BlocksPerSlot(slot_rows)) *
-                    kPlaneBlockRows;
+  const int32_t of_slot = plane.rule == BL_PLANE_RING ? RingRows(plane, slot_rows, pass_rows)
+                                                      : BlocksPerSlot(slot_rows) * kPlaneBlockRows;
+  const auto rows = static_cast<uint64_t>(slots) * static_cast<uint64_t>(of_slot);
   return CheckedMul(rows, PlaneRowBytes(plane), ErrorKind::kNoMemory,
                     "bytes of plane '" + plane.name + "'");
 }
 
-PlaneStore::PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slot_rows)
+PlaneStore::PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slot_rows,
+                       int32_t pass_rows)
     : planes_(std::move(planes)),
       slot_rows_(slot_rows),
       blocks_per_slot_(BlocksPerSlot(slot_rows)),
@@ -66,8 +83,8 @@ PlaneStore::PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slo
   std::iota(blocks_.begin(), blocks_.end(), 0);
   for (size_t i = 0; i < planes_.size(); ++i) {
     const PlaneSpec& plane = planes_[i];
-    const HostBuffer& buffer =
-        buffers_.emplace_back(Bytes(plane, slots, slot_rows), "plane '" + plane.name + "'");
+    const HostBuffer& buffer = buffers_.emplace_back(Bytes(plane, slots, slot_rows, pass_rows),
+                                                     "plane '" + plane.name + "'");
     bl_plane_view view{};
     view.size = sizeof(view);
     view.type = plane.type;
@@ -84,14 +101,89 @@ PlaneStore::PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slo
       view.lane_bytes = view.row_bytes;
       lane_bytes_ += static_cast<uint64_t>(view.lane_bytes);
     }
-    (plane.rule == BL_PLANE_FIXED ? fixed_ : append_).push_back(i);
+    if (plane.rule == BL_PLANE_RING) {
+      AddRing(i, RingRows(plane, slot_rows, pass_rows), &view);
+    } else {
+      (plane.rule == BL_PLANE_FIXED ? fixed_ : append_).push_back(i);
+    }
     views_.push_back(view);
   }
+}
+
+void PlaneStore::AddRing(size_t plane, int32_t rows, bl_plane_view* view) {
+  std::vector<int32_t>& table = ring_blocks_[rows];
+  const int32_t ring_blocks = rows / kPlaneBlockRows;
+  for (int32_t slot = 0; table.size() < blocks_.size(); ++slot) {
+    for (int32_t block = 0; block < blocks_per_slot_; ++block) {
+      table.push_back(slot * ring_blocks + block % ring_blocks);
+    }
+  }
+  const Ring& ring =
+      rings_.emplace_back(Ring{.plane = plane,
+                               .rows = rows,
+                               .before = static_cast<int32_t>(planes_[plane].window - 1),
+                               .from = std::vector<int32_t>(lengths_.size(), 0)});
+  view->blocks = table.data();
+  view->valid_from = ring.from.data();
+  ring_bytes_ += PlaneStateBytes(planes_[plane]);
 }
 
 void PlaneStore::SetLength(int32_t slot, int32_t length) {
   assert(length >= 0 && length <= slot_rows_);
   lengths_[static_cast<size_t>(slot)] = length;
+  if (length > 0) return;
+  for (Ring& ring : rings_) ring.from[static_cast<size_t>(slot)] = 0;
+}
+
+void PlaneStore::WillWrite(int32_t slot, int32_t end) {
+  for (Ring& ring : rings_) {
+    int32_t& from = ring.from[static_cast<size_t>(slot)];
+    from = std::max(from, end - ring.rows);
+  }
+}
+
+bool PlaneStore::RingsHold(int32_t slot, int32_t length) const {
+  if (length == 0) return true;
+  return std::ranges::all_of(rings_, [&](const Ring& ring) {
+    return std::max(0, length - ring.before) >= ring.from[static_cast<size_t>(slot)];
+  });
+}
+
+template <typename Part>
+void PlaneStore::ForBefore(const Ring& ring, int32_t length, Part part) {
+  const int32_t first = std::max(0, length - ring.before);
+  ForBlocks(first, length - first, part);
+}
+
+void PlaneStore::ReadRings(int32_t slot, std::span<std::byte> bytes) const {
+  assert(bytes.size() == ring_bytes_ && RingsHold(slot, Length(slot)));
+  std::byte* at = bytes.data();
+  for (const Ring& ring : rings_) {
+    const bl_plane_view& view = views_[ring.plane];
+    const auto row_bytes = static_cast<size_t>(view.row_bytes);
+    const auto missing = static_cast<size_t>(std::max(0, ring.before - Length(slot))) * row_bytes;
+    std::memset(at, 0, missing);
+    at += missing;
+    ForBefore(ring, Length(slot), [&](int32_t row, int32_t count) {
+      std::memcpy(at, bl_plane_row(&view, slot, row), static_cast<size_t>(count) * row_bytes);
+      at += static_cast<size_t>(count) * row_bytes;
+    });
+  }
+}
+
+void PlaneStore::WriteRings(int32_t slot, std::span<const std::byte> bytes) {
+  assert(bytes.size() == ring_bytes_);
+  const std::byte* at = bytes.data();
+  for (Ring& ring : rings_) {
+    const bl_plane_view& view = views_[ring.plane];
+    const auto row_bytes = static_cast<size_t>(view.row_bytes);
+    at += static_cast<size_t>(std::max(0, ring.before - Length(slot))) * row_bytes;
+    ForBefore(ring, Length(slot), [&](int32_t row, int32_t count) {
+      std::memcpy(bl_plane_row(&view, slot, row), at, static_cast<size_t>(count) * row_bytes);
+      at += static_cast<size_t>(count) * row_bytes;
+    });
+    ring.from[static_cast<size_t>(slot)] = std::max(0, Length(slot) - ring.before);
+  }
 }
 
 void PlaneStore::Copy(int32_t from, int32_t to, int32_t length) {
@@ -105,6 +197,15 @@ void PlaneStore::Copy(int32_t from, int32_t to, int32_t length) {
     }
   }
   SetLength(to, length);
+  for (Ring& ring : rings_) {
+    const bl_plane_view& view = views_[ring.plane];
+    const int32_t first = std::min(length, ring.from[static_cast<size_t>(from)]);
+    ForBlocks(first, length - first, [&](int32_t row, int32_t count) {
+      std::memcpy(bl_plane_row(&view, to, row), bl_plane_row(&view, from, row),
+                  static_cast<size_t>(count) * static_cast<size_t>(view.row_bytes));
+    });
+    ring.from[static_cast<size_t>(to)] = first;
+  }
 }
 
 uint64_t PlaneStore::RowBytes() const {
@@ -145,6 +246,7 @@ void PlaneStore::Append(int32_t slot, std::span<const std::byte> bytes, int32_t 
     plane += static_cast<size_t>(rows) * row_bytes;
   }
   SetLength(slot, first + count);
+  for (Ring& ring : rings_) ring.from[static_cast<size_t>(slot)] = first + count;
 }
 
 void PlaneStore::ReadLane(int32_t slot, int32_t lane, std::span<std::byte> bytes) const {

@@ -123,6 +123,20 @@ void InferAttention(const graph::OperatorSchema& op, const graph::InferCall& cal
                 " wide, which does not divide by " + std::to_string(kv_heads) + " kv heads");
   }
   if (!std::isfinite(call.attrs.F64("scale"))) RefuseGraph("attribute 'scale' is not finite");
+  const int64_t window = call.attrs.I64("window", 0);
+  if (window < 0) {
+    RefuseGraph("attribute 'window' is " + std::to_string(window) + ", must be 0 or more");
+  }
+  for (const graph::PlaneInfo* plane : {&k, &v}) {
+    if (plane->rule == BL_PLANE_RING && (window == 0 || window > plane->window)) {
+      RefuseGraph("attribute 'window' is " + std::to_string(window) + ", plane '" + plane->name +
+                  "' is a ring of " + std::to_string(plane->window) + " rows");
+    }
+  }
+  if (!call.weights.empty()) {
+    const graph::Shape& sinks = WeightOver(call, 0, 1, q.ne[1], "the heads of 'q' " + ToString(q));
+    if (sinks.dtype != BL_F32) RefuseGraph(DescribeWeight(call, 0) + " must be F32");
+  }
   call.outputs[0] = q;
   call.outputs[0].ne[0] = v.width / kv_heads;
 }
@@ -176,16 +190,19 @@ void AddAttentionOperators(std::vector<graph::OperatorSchema>* out) {
   out->push_back({.name = "append",
                   .numeric_class = BL_EXACT,
                   .inputs = {{"x"}},
-                  .planes = {{.name = "plane", .access = BL_WRITE}},
+                  .planes = {{.name = "plane", .access = BL_WRITE, .or_ring = true}},
                   .outputs_min = 0,
                   .outputs_max = 0,
                   .infer = InferAppend});
   out->push_back({.name = "attention",
                   .numeric_class = BL_EXACT,
                   .inputs = {{"q"}},
-                  .planes = {{.name = "k"}, {.name = "v"}},
+                  .weights_min = 0,
+                  .weights_max = 1,
+                  .planes = {{.name = "k", .or_ring = true}, {.name = "v", .or_ring = true}},
                   .attrs = {{.key = "kv_heads", .type = BL_ATTR_I64, .required = true},
                             {.key = "scale", .type = BL_ATTR_F64, .required = true},
+                            {.key = "window", .type = BL_ATTR_I64},
                             {.key = "source", .type = BL_ATTR_STR}},
                   .infer = InferAttention});
 }

@@ -18,10 +18,6 @@ size_t SlotOf(const kernels::AttentionArgs& args, size_t row) {
   return args.slot_ids == nullptr ? 0 : static_cast<size_t>(args.slot_ids[row]);
 }
 
-size_t KeysOf(const kernels::AttentionArgs& args, size_t row) {
-  return args.index[row] < 0 ? 0 : static_cast<size_t>(args.index[row]) + 1;
-}
-
 // Multiply-adds of one row, one window and one kv head.
 size_t WindowWork(const kernels::AttentionArgs& args) {
   return kernels::kAttentionWindow * (args.heads / args.kv_heads) * (args.key_dim + args.value_dim);
@@ -35,7 +31,7 @@ AttentionPlan::AttentionPlan(const Backend& backend, const kernels::AttentionArg
   if (rows == 0) return;
   size_t keys = 0;
   for (size_t row = 0; row < rows; ++row) {
-    keys += KeysOf(args, row);
+    keys += kernels::SeenKeys(args, row).count();
   }
   const size_t row_work = WindowWork(args) / kernels::kAttentionWindow * args.kv_heads;
   if (threads == 1 || keys * row_work < 2 * kTaskWorkMin) {
@@ -46,12 +42,13 @@ AttentionPlan::AttentionPlan(const Backend& backend, const kernels::AttentionArg
   span_min_ = CeilDiv(kTaskWorkMin, WindowWork(args));
   merge_pieces_ = std::clamp<size_t>(static_cast<size_t>(threads) / args.kv_heads, 1,
                                      args.heads / args.kv_heads);
-  CutRows(threads, parts_bytes > 0);
+  CutRows(threads, parts_bytes > 0 && args.window == 0);
   if (parts_bytes_ > parts_bytes) CutRows(threads, false);
 }
 
 size_t AttentionPlan::Windows(size_t row) const {
-  return CeilDiv(KeysOf(args_, row), kernels::kAttentionWindow);
+  const kernels::SeenKeys seen(args_, row);
+  return CeilDiv(seen.end, kernels::kAttentionWindow) - seen.begin / kernels::kAttentionWindow;
 }
 
 void AttentionPlan::CutRows(int32_t threads, bool may_split) {
@@ -163,6 +160,7 @@ size_t AttentionPlan::PartsBytes(const Backend& backend, const kernels::Attentio
                                  size_t slots, size_t slot_rows, int32_t threads) {
   const size_t windows = CeilDiv(slot_rows, kernels::kAttentionWindow);
   if (threads == 1 || backend.attention_part_bytes == nullptr || windows < 2) return 0;
+  if (args.window != 0) return 0;  // few keys a row
   return slots * args.kv_heads * windows * backend.attention_part_bytes(args, 1);
 }
 

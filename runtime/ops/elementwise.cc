@@ -113,6 +113,36 @@ class BinaryStep : public Step {
   int32_t threads_;
 };
 
+class ScaleStep : public Step {
+ public:
+  ScaleStep(const float* x, float factor, float* y, size_t width, RowCount rows, int32_t threads)
+      : x_(x), factor_(factor), y_(y), width_(width), rows_(rows), threads_(threads) {}
+
+  int32_t Tasks() const override { return Values().pieces(); }
+
+  bl_status Run(int32_t task, Worker* /*worker*/) const override {
+    const Split values = Values();
+    for (auto i = static_cast<size_t>(values.begin(task));
+         i < static_cast<size_t>(values.end(task)); ++i) {
+      y_[i] = x_[i] * factor_;
+    }
+    return BL_OK;
+  }
+
+ private:
+  Split Values() const {
+    return Split::Of(rows_.Get() * static_cast<int64_t>(width_), 64, kTaskWorkMin,
+                     threads_ * kPiecesPerThread);
+  }
+
+  const float* x_;
+  float factor_;
+  float* y_;
+  size_t width_;
+  RowCount rows_;
+  int32_t threads_;
+};
+
 void InferEmbed(const graph::OperatorSchema& op, const graph::InferCall& call) {
   const graph::Shape& ids = RowsInput(op, call, 0, BL_I32, 2, 2);
   if (ids.ne[0] != 1) RefuseGraph("input 'ids' is " + ToString(ids) + ", must have one id a row");
@@ -163,6 +193,15 @@ void InferBinary(const graph::OperatorSchema& op, const graph::InferCall& call) 
   call.outputs[0] = a;
 }
 
+void InferScale(const graph::OperatorSchema& op, const graph::InferCall& call) {
+  const graph::Shape& x = RowsInput(op, call, 0, BL_F32, 2, 4);
+  // What it becomes as the f32 that values are multiplied by.
+  if (!std::isfinite(static_cast<float>(call.attrs.F64("factor")))) {
+    RefuseGraph("attribute 'factor' must be finite in 32 bits");
+  }
+  call.outputs[0] = x;
+}
+
 }  // namespace
 
 std::unique_ptr<Step> MakeEmbed(const Backend& backend, const kernels::EmbedArgs& args,
@@ -179,6 +218,11 @@ std::unique_ptr<Step> MakeBinary(const Backend& backend, Binary kind, const floa
                                  const float* b, float* y, size_t width, RowCount rows,
                                  int32_t threads) {
   return std::make_unique<BinaryStep>(backend, kind, a, b, y, width, rows, threads);
+}
+
+std::unique_ptr<Step> MakeScale(const float* x, float factor, float* y, size_t width, RowCount rows,
+                                int32_t threads) {
+  return std::make_unique<ScaleStep>(x, factor, y, width, rows, threads);
 }
 
 void AddElementwiseOperators(std::vector<graph::OperatorSchema>* out) {
@@ -204,6 +248,11 @@ void AddElementwiseOperators(std::vector<graph::OperatorSchema>* out) {
       {.name = "add", .numeric_class = BL_EXACT, .inputs = {{"a"}, {"b"}}, .infer = InferBinary});
   out->push_back(
       {.name = "mul", .numeric_class = BL_EXACT, .inputs = {{"a"}, {"b"}}, .infer = InferBinary});
+  out->push_back({.name = "scale",
+                  .numeric_class = BL_EXACT,
+                  .inputs = {{"x"}},
+                  .attrs = {{.key = "factor", .type = BL_ATTR_F64, .required = true}},
+                  .infer = InferScale});
 }
 
 }  // namespace bloomery::ops

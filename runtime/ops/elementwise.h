@@ -1,4 +1,5 @@
-// Steps of embed, rms_norm, add and mul. Pointers are final; every step writes live rows only.
+// Steps of embed, rms_norm, add, mul and scale. Pointers are final; every step writes live rows
+// only.
 #pragma once
 
 #include <cstddef>
@@ -23,5 +24,9 @@ enum class Binary { kAdd, kMul };
 std::unique_ptr<Step> MakeBinary(const Backend& backend, Binary kind, const float* a,
                                  const float* b, float* y, size_t width, RowCount rows,
                                  int32_t threads);
+
+// y = x * factor, `width` values a row; y may be x.
+std::unique_ptr<Step> MakeScale(const float* x, float factor, float* y, size_t width, RowCount rows,
+                                int32_t threads);
 
 }  // namespace bloomery::ops

@@ -265,9 +265,9 @@ void InferRouter(const graph::OperatorSchema& op, const graph::InferCall& call) 
   const graph::Shape& x = RowsInput(op, call, 0, BL_F32, 2, 2);
   const graph::Shape& weight = WeightOver(call, 0, 2, x.ne[0], "input 'x' " + ToString(x));
   const std::string_view scoring = call.attrs.Str("scoring", "softmax");
-  if (scoring != "softmax") {
+  if (scoring != "softmax" && scoring != "sigmoid") {
     RefuseGraph("attribute 'scoring' is '" + std::string(scoring) +
-                "'; this host has 'softmax' only");
+                "'; this host has 'softmax' and 'sigmoid'");
   }
   const int64_t experts = weight.ne[1];
   if (experts > static_cast<int64_t>(kernels::kMaxExperts)) {
@@ -281,6 +281,14 @@ void InferRouter(const graph::OperatorSchema& op, const graph::InferCall& call) 
   }
   if (!std::isfinite(call.attrs.F64("scale", 1.0))) {
     RefuseGraph("attribute 'scale' is not finite");
+  }
+  const double sum_min = call.attrs.F64("sum_min", 0.0);
+  if (!(sum_min >= 0.0) || !std::isfinite(sum_min)) {
+    RefuseGraph("attribute 'sum_min' must be a finite number, 0 or more");
+  }
+  if (call.weights.size() > 1) {
+    const graph::Shape& bias = WeightOver(call, 1, 1, experts, "the experts of the router");
+    if (bias.dtype != BL_F32) RefuseGraph(DescribeWeight(call, 1) + " must be F32");
   }
   call.outputs[0] = RowsShape(BL_I32, used, x);
   call.outputs[1] = RowsShape(BL_F32, used, x);
@@ -366,12 +374,13 @@ void AddMoeOperators(std::vector<graph::OperatorSchema>* out) {
                   .numeric_class = BL_EXACT,
                   .inputs = {{"x"}},
                   .weights_min = 1,
-                  .weights_max = 1,
+                  .weights_max = 2,
                   .outputs_min = 3,
                   .outputs_max = 3,
                   .attrs = {{.key = "scoring", .type = BL_ATTR_STR},
                             {.key = "used", .type = BL_ATTR_I64, .required = true},
                             {.key = "renormalise", .type = BL_ATTR_BOOL},
+                            {.key = "sum_min", .type = BL_ATTR_F64},
                             {.key = "scale", .type = BL_ATTR_F64}},
                   .infer = InferRouter});
   out->push_back({.name = "routed_experts",

@@ -10,7 +10,7 @@
 namespace bloomery::ops {
 
 void AddElementwiseOperators(
-    std::vector<graph::OperatorSchema>* out);  // embed, rms_norm, reshape, add, mul
+    std::vector<graph::OperatorSchema>* out);  // embed, rms_norm, reshape, add, mul, scale
 void AddLinearOperators(std::vector<graph::OperatorSchema>* out);     // linear, head
 void AddRopeOperators(std::vector<graph::OperatorSchema>* out);       // rope
 void AddAttentionOperators(std::vector<graph::OperatorSchema>* out);  // append, attention

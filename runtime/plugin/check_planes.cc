@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <set>
 
+#include "runtime/base/limits.h"
 #include "runtime/model/tensor_type.h"
 #include "runtime/plugin/check_context.h"
 
 namespace bloomery::plugin {
 namespace {
 
-constexpr std::string_view kRuleNames[] = {"APPEND", "RING", "FIXED"};
 constexpr std::string_view kClassNames[] = {"K", "V", "LATENT", "INDEX", "RAW", "RECURRENT", "TAP"};
 constexpr bl_dtype kTypesOffered[] = {BL_F32, BL_F16, BL_Q8_0};
 
@@ -67,7 +67,6 @@ void CheckFixed(const Item& item, const bl_plane& raw) {
 
 void CheckRule(const Item& item, const bl_plane& raw) {
   item.Enum("rule", raw.rule, BL_PLANE_FIXED + 1);
-  if (raw.rule == BL_PLANE_RING) item.NotOffered("rule", std::string(kRuleNames[raw.rule]));
   item.Enum("plane_class", raw.plane_class, BL_CLASS_TAP + 1);
   item.Enum("init", raw.init, BL_INIT_ZERO + 1);
   if (raw.rule == BL_PLANE_FIXED) {
@@ -79,9 +78,17 @@ void CheckRule(const Item& item, const bl_plane& raw) {
   }
   item.Require(raw.rate > 0, "rate", "0: a row stands for at least one position");
   if (raw.rate != 1) item.NotOffered("rate", std::to_string(raw.rate));
-  item.Require(raw.window == 0, "window", "has no meaning in an append plane");
-  item.Require(raw.lanes == 0, "lanes", "has no meaning in an append plane");
-  if (raw.init != BL_INIT_NONE) item.NotOffered("init", "ZERO for an append plane");
+  const bool ring = raw.rule == BL_PLANE_RING;
+  const std::string plane = ring ? "a ring plane" : "an append plane";
+  if (ring) {
+    item.Require(raw.window > 0 && raw.window <= limits::kSlotContextMax, "window",
+                 std::to_string(raw.window) + " rows, must be from 1 to " +
+                     std::to_string(limits::kSlotContextMax));
+  } else {
+    item.Require(raw.window == 0, "window", "has no meaning in " + plane);
+  }
+  item.Require(raw.lanes == 0, "lanes", "has no meaning in " + plane);
+  if (raw.init != BL_INIT_NONE) item.NotOffered("init", "ZERO for " + plane);
 }
 
 }  // namespace
@@ -111,7 +118,7 @@ std::vector<Plane> CheckPlanes(const CheckContext& context, const bl_seat& seat)
                                          " values, no multiple of its block of " +
                                          std::to_string(info->block_values));
     }
-    planes.push_back({name, p.layer, p.rule, p.plane_class, p.width, type});
+    planes.push_back({name, p.layer, p.rule, p.plane_class, p.width, type, p.window});
   }
   return planes;
 }

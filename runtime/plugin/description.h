@@ -52,8 +52,8 @@ struct Bank {
   uint32_t down = 0;   // [ff, width, experts]
 };
 
-// An append plane of rate 1 (one row for each position of a slot), or a fixed one (a state of one
-// lane that rows overwrite; it starts as zeros).
+// An append plane of rate 1 (one row for each position of a slot), a ring (the last rows alone), or
+// a fixed one (a state of one lane that rows overwrite; it starts as zeros).
 struct Plane {
   std::string name;
   int32_t layer = -1;
@@ -61,6 +61,7 @@ struct Plane {
   bl_plane_class plane_class = BL_CLASS_K;
   uint64_t width = 0;      // values of a row or lane; whole blocks of `type`
   bl_dtype type = BL_F16;  // chosen: the flag for the class, or the plugin's default
+  uint64_t window = 0;     // ring: rows that a row may read, its own included
 };
 
 struct Port {

@@ -45,8 +45,9 @@ void Translate(uint8_t dialect, rapidjson::Document& body) {
 void MakeGrammars(const rapidjson::Document& body) {
   const rapidjson::Value* tools = body.IsObject() ? FindNonNull(body, "tools") : nullptr;
   if (tools == nullptr || !tools->IsArray() || tools->Empty()) return;
-  for (const auto syntax : {chat::ToolSyntax::kHermes, chat::ToolSyntax::kQwenXml,
-                            chat::ToolSyntax::kGlmXml, chat::ToolSyntax::kDsml}) {
+  for (const auto syntax :
+       {chat::ToolSyntax::kHermes, chat::ToolSyntax::kQwenXml, chat::ToolSyntax::kQwenXmlInline,
+        chat::ToolSyntax::kGlmXml, chat::ToolSyntax::kDsml}) {
     chat::ToolGrammarRequest request;
     request.syntax = syntax;
     request.tools = tools;

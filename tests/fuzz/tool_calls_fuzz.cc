@@ -76,7 +76,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   OutputFormat format;
   format.marks = {"<think>", "</think>"};
-  format.syntax = static_cast<ToolSyntax>(1 + (how & 3));
+  format.syntax = static_cast<ToolSyntax>(1 + how % 5);
   format.starts_in_reasoning = (how & 4) != 0;
   format.reasoning = static_cast<ReasoningFormat>((how >> 3) % 3);
   format.tools = Tools();

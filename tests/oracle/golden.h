@@ -18,8 +18,11 @@ struct Subject {
   std::string golden_folder;
   ExactTolerance exact = {};
   BandTolerance band = {};
-  size_t loose_picks = 0;       // weights past kRouterWeightBound
+  size_t loose_picks = 0;       // weights past router_weights
   double router_logits = 1e-5;  // of the prompt `long`
+  double router_logits_mid = 1e-5;
+  double router_weights = 2e-6;
+  bool sigmoid_router = false;  // weights are shares of the gates' sum, not of a softmax
   double eval_row_exact = 2e-6;
   double eval_mean_band = 2e-4;
   double eval_row_band = 1e-3;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "runtime/model/gguf.h"
+#include "runtime/plugin/select.h"
 
 namespace bloomery::test {
 
@@ -25,10 +26,10 @@ LoadedSeat LoadThroughPlugin(const std::string& model_path, exec::SeatOptions op
   }
   LoadedSeat loaded;
   loaded.model = std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), model_path));
-  const plugin::LoadedPlugin plugin =
-      plugin::LoadPlugin(BinaryDir() + "/plugins/qwen3/libqwen3.so");
-  loaded.instance =
-      std::make_unique<plugin::Instance>(plugin, *loaded.model, exec::InstanceOptionsOf(options));
+  const plugin::SearchFolder built = {.path = BinaryDir() + "/plugins", .origin = "the build"};
+  const plugin::Selection selected = plugin::Select(*loaded.model, plugin::Discover({&built, 1}));
+  loaded.instance = std::make_unique<plugin::Instance>(selected.plugin, *loaded.model,
+                                                       exec::InstanceOptionsOf(options));
   loaded.seat = exec::LoadSeat(*loaded.model, *loaded.instance, options);
   return loaded;
 }

@@ -50,11 +50,6 @@ std::size_t SlotOf(const AttentionArgs& args, std::size_t row) {
   return args.slot_ids == nullptr ? 0 : static_cast<std::size_t>(args.slot_ids[row]);
 }
 
-// Keys that a row sees.
-std::size_t KeysOf(const AttentionArgs& args, std::size_t row) {
-  return args.index[row] < 0 ? 0 : static_cast<std::size_t>(args.index[row]) + 1;
-}
-
 // Rows [row_begin, row_end) of one slot, at most a chunk. A window of keys and values is packed
 // once, then every query takes its part of it.
 class Chunk {
@@ -75,7 +70,9 @@ class Chunk {
                       KvRowBytes(values_.type, args.value_dim))) {
     std::size_t query = 0;
     for (std::size_t row = row_begin; row < row_end; ++row) {
-      keys_seen_ = std::max(keys_seen_, KeysOf(args, row));
+      const SeenKeys seen(args, row);
+      if (seen.count() > 0) begin_seen_ = std::min(begin_seen_, seen.begin);
+      end_seen_ = std::max(end_seen_, seen.end);
       for (std::size_t g = 0; g < cut_.group; ++g) {
         queries_[query++] =
             args.q + row * args.q_stride + (kv_head * cut_.group + g) * args.key_dim;
@@ -87,89 +84,111 @@ class Chunk {
   const float* Max() const { return scratch_ + cut_.MaxAt(); }
   const float* Sum() const { return scratch_ + cut_.SumAt(); }
 
-  std::size_t WindowsSeen() const { return CeilDiv(keys_seen_, kAttentionWindow); }
+  std::size_t WindowsBegin() const { return begin_seen_ / kAttentionWindow; }
+  std::size_t WindowsEnd() const { return CeilDiv(end_seen_, kAttentionWindow); }
 
-  // Maxima, sums and outputs (at `out`) become those of one window, or take it in where `merging`.
+  // Maxima, sums and outputs (at `out`) become those of one window, or take it in where `merging`
+  // and the row has seen a window before.
   void Window(std::size_t window, bool merging, float* out) const {
     Runs runs;
-    const std::size_t keys = FindRuns(window * kAttentionWindow, &runs);
-    if (keys == 0) {
+    const std::size_t keys = FindRuns(window, merging, &runs);
+    if (runs.count == 0) {
       return;
     }
-    const std::size_t strips = AttentionCut::RoundUp(keys, kAttentionStrip);
-    const Stream stream = StreamOf(window, keys);
+    // Strips before the first key that a row sees are left out.
+    const std::size_t begin = runs.begin / kAttentionStrip * kAttentionStrip;
+    const std::size_t strips = AttentionCut::RoundUp(keys - begin, kAttentionStrip);
+    const Stream stream = StreamOf(window, begin, keys);
     float* scores = scratch_ + cut_.ScoresAt();
-    for (std::size_t j = 0; j < keys; j += kAttentionStrip) {
-      PackKeys(stream.From(j));
+    for (std::size_t j = begin; j < keys; j += kAttentionStrip) {
+      PackKeys(stream.From(j - begin));
       for (std::size_t r = 0; r < runs.count; ++r) {
         const Run& run = runs.at[r];
-        if (run.keys > j) {
+        if (run.end > j && run.begin < j + kAttentionStrip) {
           kernels_.scores(queries_ + run.first, run.queries, scratch_ + cut_.KeysAt(),
                           args_.key_dim, args_.scale, scores + run.first * kAttentionWindow + j);
         }
       }
     }
     for (std::size_t r = 0; r < runs.count; ++r) {
-      TakeScores(runs.at[r], merging);
+      TakeScores(runs.at[r]);
     }
+    const auto exponentials = [&](const Run& run) {
+      return scores + run.first * kAttentionWindow + run.begin;
+    };
     if (runs.count == 1 && runs.at[0].queries == kernels_.row_queries &&
         args_.value_dim % kAttentionStrip == 0) {
-      const std::size_t first = runs.at[0].first;
-      kernels_.weigh_rows(values_.type, stream.From(strips), scores + first * kAttentionWindow,
-                          keys, args_.value_dim, ask_, merging, StatesFrom(first, out));
+      const Run& run = runs.at[0];
+      kernels_.weigh_rows(values_.type, stream.From(strips + run.begin - begin), exponentials(run),
+                          run.end - run.begin, args_.value_dim, ask_, run.merging,
+                          StatesFrom(run.first, out));
       return;
     }
     float* values = scratch_ + cut_.ValuesAt();
-    kernels_.pack_values(values_.type, stream.From(strips), keys, args_.value_dim, ask_, values);
+    kernels_.pack_values(values_.type, stream.From(strips), keys - begin, args_.value_dim, ask_,
+                         values);
     for (std::size_t d = 0; d < args_.value_dim; d += kAttentionStrip) {
       for (std::size_t r = 0; r < runs.count; ++r) {
         const Run& run = runs.at[r];
-        kernels_.weigh(scores + run.first * kAttentionWindow, run.queries,
-                       values + d * kAttentionWindow, run.keys, merging, d,
-                       StatesFrom(run.first, out));
+        kernels_.weigh(exponentials(run), run.queries,
+                       values + d * kAttentionWindow + (run.begin - begin) * kAttentionStrip,
+                       run.end - run.begin, run.merging, d, StatesFrom(run.first, out));
       }
     }
   }
 
  private:
-  // Queries that follow each other and see the same number of a window's keys.
+  // Queries that follow each other and see the same of a window's keys: [begin, end) in it.
   struct Run {
-    std::size_t first;
-    std::size_t queries;
-    std::size_t keys;
+    std::size_t first = 0;
+    std::size_t queries = 0;
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    bool merging = false;
   };
   struct Runs {
     std::array<Run, kAttentionRowsMax> at;
     std::size_t count = 0;
+    std::size_t begin = kAttentionWindow;  // the first key that any row sees
   };
 
-  // Rows that see nothing of the window are in no run. Returns the most keys any row sees.
-  std::size_t FindRuns(std::size_t begin, Runs* runs) const {
+  // Rows that see nothing of the window are in no run. Returns where the keys end that any row
+  // sees.
+  std::size_t FindRuns(std::size_t window, bool merging, Runs* runs) const {
+    const std::size_t base = window * kAttentionWindow;
     std::size_t most = 0;
-    std::size_t last = 0;  // keys of the row before
     for (std::size_t row = row_begin_; row < row_end_; ++row) {
-      const std::size_t seen = KeysOf(args_, row);
-      const std::size_t keys = seen <= begin ? 0 : std::min(kAttentionWindow, seen - begin);
-      if (keys != 0 && keys == last) {
-        runs->at[runs->count - 1].queries += cut_.group;
-      } else if (keys != 0) {
-        runs->at[runs->count++] = {(row - row_begin_) * cut_.group, cut_.group, keys};
+      const SeenKeys seen(args_, row);
+      if (seen.end <= base || seen.begin >= base + kAttentionWindow) continue;
+      const Run run = {.first = (row - row_begin_) * cut_.group,
+                       .queries = cut_.group,
+                       .begin = seen.begin <= base ? 0 : seen.begin - base,
+                       .end = std::min(kAttentionWindow, seen.end - base),
+                       .merging = merging && seen.begin < base};
+      Run* last = runs->count == 0 ? nullptr : &runs->at[runs->count - 1];
+      if (last != nullptr && last->first + last->queries == run.first && last->begin == run.begin &&
+          last->end == run.end && last->merging == run.merging) {
+        last->queries += cut_.group;
+      } else {
+        runs->at[runs->count++] = run;
       }
-      last = keys;
-      most = std::max(most, keys);
+      runs->begin = std::min(runs->begin, run.begin);
+      most = std::max(most, run.end);
     }
     return most;
   }
 
-  Stream StreamOf(std::size_t window, std::size_t keys) const {
-    const std::size_t begin = window * kAttentionWindow;
+  // Keys and values [begin, end) of a window, and the beginning of the next one's keys.
+  Stream StreamOf(std::size_t window, std::size_t begin, std::size_t end) const {
+    const std::size_t base = window * kAttentionWindow;
     const std::size_t key_at = KvRowBytes(keys_.type, kv_head_ * args_.key_dim);
     Stream stream;
-    stream.Append(keys_, begin, keys, key_at);
-    stream.Append(values_, begin, keys, KvRowBytes(values_.type, kv_head_ * args_.value_dim));
-    const std::size_t next = begin + kAttentionWindow;
-    if (next < keys_seen_) {
-      stream.Append(keys_, next, std::min(kAttentionAhead, keys_seen_ - next), key_at);
+    stream.Append(keys_, base + begin, end - begin, key_at);
+    stream.Append(values_, base + begin, end - begin,
+                  KvRowBytes(values_.type, kv_head_ * args_.value_dim));
+    const std::size_t next = base + kAttentionWindow;
+    if (next < end_seen_) {
+      stream.Append(keys_, next, std::min(kAttentionAhead, end_seen_ - next), key_at);
     } else {
       stream.Fill(kAttentionAhead);
     }
@@ -190,11 +209,11 @@ class Chunk {
                        scratch_ + cut_.KeysAt());
   }
 
-  void TakeScores(const Run& run, bool merging) const {
+  void TakeScores(const Run& run) const {
     const AttentionStates states = StatesFrom(run.first, nullptr);
-    kernels_.exponentials(scratch_ + cut_.ScoresAt() + run.first * kAttentionWindow, run.queries,
-                          run.keys, states);
-    if (merging) {
+    kernels_.exponentials(scratch_ + cut_.ScoresAt() + run.first * kAttentionWindow + run.begin,
+                          run.queries, run.end - run.begin, states);
+    if (run.merging) {
       kernels_.merge(run.queries, states);
     } else {
       std::copy_n(states.keep, run.queries, states.max);
@@ -221,20 +240,27 @@ class Chunk {
   AttentionCut cut_;
   float* scratch_;
   const float** queries_;
-  std::size_t ask_;            // bytes of the larger of a head's key and value
-  std::size_t keys_seen_ = 0;  // by the row that sees most
+  std::size_t ask_;                    // bytes of the larger of a head's key and value
+  std::size_t begin_seen_ = SIZE_MAX;  // by any row
+  std::size_t end_seen_ = 0;
 };
 
-// out / sum of one query, or zero where the row sees no key.
+// out / sum of one query with its head's sink, or zero where the row sees no key.
 void Finish(const AttentionArgs& args, std::size_t row, std::size_t head, const float* out,
-            float sum) {
+            float max, float sum) {
   float* y = args.out + row * args.out_stride + head * args.value_dim;
   if (args.index[row] < 0) {
     std::fill_n(y, args.value_dim, 0.0F);
     return;
   }
+  float keep = 1.0F;
+  if (args.sinks != nullptr) {
+    const float larger = max > args.sinks[head] ? max : args.sinks[head];
+    keep = ExactExp(max - larger);
+    sum = sum * keep + ExactExp(args.sinks[head] - larger);
+  }
   for (std::size_t d = 0; d < args.value_dim; ++d) {
-    y[d] = out[d] / sum;
+    y[d] = out[d] * keep / sum;
   }
 }
 
@@ -242,15 +268,14 @@ void WholeChunk(const WindowKernels& kernels, const AttentionArgs& args, std::si
                 std::size_t row_end, std::size_t kv_head, std::byte* scratch) {
   const AttentionCut cut(args);
   const Chunk chunk(kernels, args, row_begin, row_end, kv_head, scratch);
-  const std::size_t windows = chunk.WindowsSeen();
-  for (std::size_t window = 0; window < windows; ++window) {
-    chunk.Window(window, window > 0, chunk.Out());
+  for (std::size_t window = chunk.WindowsBegin(); window < chunk.WindowsEnd(); ++window) {
+    chunk.Window(window, true, chunk.Out());
   }
   std::size_t query = 0;
   for (std::size_t row = row_begin; row < row_end; ++row) {
     for (std::size_t g = 0; g < cut.group; ++g, ++query) {
       Finish(args, row, kv_head * cut.group + g, chunk.Out() + query * cut.value_stride,
-             chunk.Sum()[query]);
+             chunk.Max()[query], chunk.Sum()[query]);
     }
   }
 }
@@ -286,7 +311,7 @@ std::size_t AttentionPartBytes(const AttentionArgs& args, std::size_t rows) {
 void AttentionWindows(Isa isa, const AttentionArgs& args, std::size_t row_begin,
                       std::size_t row_end, std::size_t kv_head, std::size_t window_begin,
                       std::size_t window_end, std::byte* parts, std::span<std::byte> scratch) {
-  assert(row_end - row_begin <= AttentionChunkRows(args));
+  assert(row_end - row_begin <= AttentionChunkRows(args) && args.window == 0);
   const AttentionCut cut(args);
   const std::size_t rows = row_end - row_begin;
   const std::size_t queries = rows * cut.group;
@@ -294,7 +319,7 @@ void AttentionWindows(Isa isa, const AttentionArgs& args, std::size_t row_begin,
                     scratch.data());
   auto* part = reinterpret_cast<float*>(parts);
   for (std::size_t window = window_begin; window < window_end; ++window) {
-    chunk.Window(window, window_begin == 0 && window > 0, part);
+    chunk.Window(window, window_begin == 0, part);
     if (window_begin != 0 || window + 1 == window_end) {
       float* max = part + cut.PartOut(rows);
       std::copy_n(chunk.Max(), queries, max);
@@ -312,7 +337,7 @@ void AttentionMerge(const AttentionArgs& args, std::size_t row_begin, std::size_
   const std::size_t sum_at = AttentionCut::RoundUp(rows * cut.group, 16);
   auto* first = reinterpret_cast<float*>(parts);
   for (std::size_t row = row_begin; row < row_end; ++row) {
-    const std::size_t windows = (KeysOf(args, row) + kAttentionWindow - 1) / kAttentionWindow;
+    const std::size_t windows = CeilDiv(SeenKeys(args, row).end, kAttentionWindow);
     const std::size_t count = windows > first_windows ? 1 + windows - first_windows : 1;
     for (std::size_t g = head_begin; g < head_end; ++g) {
       const std::size_t query = (row - row_begin) * cut.group + g;
@@ -333,7 +358,7 @@ void AttentionMerge(const AttentionArgs& args, std::size_t row_begin, std::size_
         sum = sum * a + part_sum * b;
         max = larger;
       }
-      Finish(args, row, kv_head * cut.group + g, out, sum);
+      Finish(args, row, kv_head * cut.group + g, out, max, sum);
     }
   }
 }

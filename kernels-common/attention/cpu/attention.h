@@ -32,7 +32,8 @@ void Attention(Isa isa, const AttentionArgs& args, std::size_t row_begin, std::s
 // Bytes of a part of `rows` rows and one kv head.
 std::size_t AttentionPartBytes(const AttentionArgs& args, std::size_t rows);
 
-// Rows of one slot, at most a chunk, and one kv head; windows [window_begin, window_end). Where
+// Rows of one slot, at most a chunk, and one kv head; windows [window_begin, window_end). Rows that
+// see their last keys only (args.window) are not split: they see few. Where
 // window_begin is 0 one part is written, else one a window; `parts` is 64-byte aligned. What a row
 // does not see is left as it was.
 void AttentionWindows(Isa isa, const AttentionArgs& args, std::size_t row_begin,

@@ -34,8 +34,8 @@ struct WindowKernels {
   // scores[i * kAttentionWindow + j] = dot(q[i], key j of the strip) * scale, j < 32.
   void (*scores)(const float* const* q, std::size_t queries, const float* strip, std::size_t dim,
                  float scale, float* scores);
-  // Scores become exponentials (those past `count` anything); maxima and sums of the window go to
-  // states.keep and .take.
+  // Scores become exponentials, those past `count` stay; maxima and sums of the window go to
+  // states.keep and .take. Reads up to fifteen values past the last query's.
   void (*exponentials)(float* scores, std::size_t queries, std::size_t count,
                        const AttentionStates& states);
   // The maxima and sums of a window in keep and take are merged into max and sum; keep and take

@@ -45,7 +45,7 @@ struct AttentionCut {
   std::size_t ScoresAt() const {
     return std::max(KeysAt() + kAttentionStrip * key_dim, kAttentionWindow * value_stride);
   }
-  std::size_t QueriesAt() const { return ScoresAt() + kAttentionWindow * queries; }
+  std::size_t QueriesAt() const { return ScoresAt() + kAttentionWindow * queries + 16; }
   std::size_t MaxAt() const {
     return QueriesAt() + RoundUp(queries * sizeof(const float*) / sizeof(float), 16);
   }

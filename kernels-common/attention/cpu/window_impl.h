@@ -195,8 +195,12 @@ void Exponentials(float* scores, std::size_t queries, std::size_t count,
                   const AttentionStates& states) {
   for (std::size_t i = 0; i < queries; ++i, scores += kAttentionWindow) {
     const float max = MaxOf<V>(scores, count);
-    for (std::size_t j = 0; j < count; j += V::kLanes) {
+    std::size_t j = 0;
+    for (; j + V::kLanes <= count; j += V::kLanes) {
       V::Store(scores + j, ExpLanes<V>(V::Sub(V::Load(scores + j), V::Set1(max))));
+    }
+    if (j < count) {  // where keys begin inside a window the next lanes may be the next query's
+      V::StoreFirst(scores + j, ExpLanes<V>(V::Sub(V::Load(scores + j), V::Set1(max))), count - j);
     }
     states.keep[i] = max;
     states.take[i] = SumOf<V>(scores, count);

@@ -54,6 +54,10 @@ bool Softmax(const float* logits, std::size_t experts, float* p) {
   return SoftmaxRow<Avx2Lanes>(logits, experts, p);
 }
 
+bool Sigmoid(const float* logits, std::size_t experts, float* p) {
+  return SigmoidRow<Avx2Lanes>(logits, experts, p);
+}
+
 bool PickSumRow(const PickSumArgs& args, std::size_t row, std::size_t column_begin,
                 std::size_t column_end) {
   const __m256 limit = _mm256_set1_ps(kPickLimit);

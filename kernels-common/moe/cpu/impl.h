@@ -34,6 +34,20 @@ bool SoftmaxRow(const float* logits, std::size_t experts, float* p) {
   return true;
 }
 
+template <class V>
+bool SigmoidRow(const float* logits, std::size_t experts, float* p) {
+  for (std::size_t i = 0; i < experts; ++i) {
+    if (std::isfinite(logits[i])) continue;
+    std::fill_n(p, experts, 0.0F);
+    return false;
+  }
+  for (std::size_t i = 0; i < experts; i += 8) {
+    const std::size_t n = std::min<std::size_t>(8, experts - i);
+    V::StoreFirst(p + i, SigmoidLanes<V>(V::LoadFirst(logits + i, n)), n);
+  }
+  return true;
+}
+
 // N7's limit: a pick that reaches it fails its row.
 inline constexpr float kPickLimit = 0x1p26F;
 

@@ -19,14 +19,14 @@ constexpr std::size_t kUpColumns = 64;
 constexpr std::size_t kGatherRows = 256;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// The ids of the top_k largest p, descending; of equal ones the lower id first. p[id] is consumed.
-void PickTop(float* p, const RouterArgs& args, std::int32_t* ids, float* picked) {
+// The ids of the top_k largest of `choice`, descending; of equal ones the lower id first. Those are
+// consumed.
+void PickTop(float* choice, const RouterArgs& args, std::int32_t* ids) {
   for (std::size_t pick = 0; pick < args.top_k; ++pick) {
-    const float* best = std::max_element(p, p + args.experts);  // the first of equals
-    const auto id = best - p;
+    const auto id =
+        std::max_element(choice, choice + args.experts) - choice;  // the first of equals
     ids[pick] = static_cast<std::int32_t>(id);
-    picked[pick] = *best;
-    p[id] = -1.0F;  // below every probability
+    choice[id] = -std::numeric_limits<float>::infinity();
   }
 }
 
@@ -66,19 +66,28 @@ std::size_t GateUp(Isa isa, const ExpertGateUpArgs& args, std::size_t n_begin, s
 std::int64_t Route(Isa isa, const RouterArgs& args, std::size_t row_begin, std::size_t row_end) {
   assert(args.experts <= kMaxExperts && args.top_k <= args.experts && args.top_k <= kMaxPicks);
   float p[kMaxExperts];
+  float choice[kMaxExperts];
   float picked[kMaxPicks];
   std::int64_t failing = kNoFailingRow;
   for (std::size_t row = row_begin; row < row_end; ++row) {
     const float* logits = args.logits + row * args.logits_stride;
-    const bool finite = BLOOMERY_KERNEL(isa, Softmax)(logits, args.experts, p);
+    const bool finite = args.gate == RouterGate::kSigmoid
+                            ? BLOOMERY_KERNEL(isa, Sigmoid)(logits, args.experts, p)
+                            : BLOOMERY_KERNEL(isa, Softmax)(logits, args.experts, p);
     if (!finite && failing == kNoFailingRow) {
       failing = static_cast<std::int64_t>(row);
     }
-    PickTop(p, args, args.ids + row * args.top_k, picked);
+    for (std::size_t e = 0; e < args.experts; ++e) {
+      choice[e] = args.bias == nullptr ? p[e] : p[e] + args.bias[e];
+    }
+    std::int32_t* ids = args.ids + row * args.top_k;
+    PickTop(choice, args, ids);
     float sum = 0.0F;
     for (std::size_t pick = 0; pick < args.top_k; ++pick) {
+      picked[pick] = p[ids[pick]];
       sum += picked[pick];
     }
+    sum = std::max(sum, args.sum_min);
     for (std::size_t pick = 0; pick < args.top_k; ++pick) {
       const float w = args.renormalise ? picked[pick] / sum : picked[pick];
       args.weights[row * args.top_k + pick] = finite ? w * args.weight_scale : kNan;

@@ -145,7 +145,8 @@ void ChatIsSane(const Subject& subject) {
   Expect((chat.reasoning_open == nullptr) == (chat.reasoning_close == nullptr),
          "one reasoning mark without the other");
   if (chat.tool_syntax != nullptr) {
-    constexpr std::string_view kKnown[] = {"hermes", "qwen_xml", "glm_xml", "dsml"};
+    constexpr std::string_view kKnown[] = {"hermes", "qwen_xml", "qwen_xml_inline", "glm_xml",
+                                           "dsml"};
     Expect(std::ranges::find(kKnown, chat.tool_syntax) != std::end(kKnown),
            "tool_syntax '" + Printable(chat.tool_syntax) + "' is not known to this ABI");
   }

@@ -78,7 +78,8 @@ CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
   weights_ =
       std::make_unique<memory::WeightStore>(model, tensors_, weight_source(), options.progress);
   memory::CheckFinite(model, tensors_, *weights_);
-  planes_ = std::make_unique<memory::PlaneStore>(plane_specs_, limits_.slots, limits_.slot_context);
+  planes_ = std::make_unique<memory::PlaneStore>(plane_specs_, limits_.slots, limits_.slot_context,
+                                                 limits_.rows_max);
   arena_ = memory::HostBuffer(arena_bytes_, "buffers of a pass");
   logits_ = memory::HostBuffer(static_cast<uint64_t>(limits_.rows_max) *
                                    static_cast<uint64_t>(limits_.vocabulary) * sizeof(float),
@@ -127,7 +128,7 @@ std::vector<LoweredGraph> CpuSeat::LowerAll(const SeatSource& source,
 memory::SeatSizes CpuSeat::Sizes(int32_t threads) const {
   memory::SeatSizes sizes = SizesToPlan();
   sizes.host_beside = PlaneTerms(plane_specs_, [&](const memory::PlaneSpec& plane) {
-    return memory::PlaneStore::Bytes(plane, limits_.slots, limits_.slot_context);
+    return memory::PlaneStore::Bytes(plane, limits_.slots, limits_.slot_context, limits_.rows_max);
   });
   sizes.host_beside.push_back({"pass buffers", arena_bytes_});
   sizes.host_beside.push_back({"logits", static_cast<uint64_t>(limits_.rows_max) *
@@ -146,8 +147,22 @@ const Program& CpuSeat::ProgramFor(size_t rows) const {
   return programs_.back();
 }
 
+void CpuSeat::PrepareRings(std::span<const PassRow> rows) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const PassRow& row = rows[i];
+    const bool first = i == 0 || rows[i - 1].slot != row.slot;
+    if (first && !planes_->RingsHold(row.slot, row.index)) {
+      throw Error(ErrorKind::kInternal, "slot " + std::to_string(row.slot) + " holds " +
+                                            std::to_string(row.index) +
+                                            " rows, but not the state behind them");
+    }
+    planes_->WillWrite(row.slot, row.index + 1);
+  }
+}
+
 void CpuSeat::Run(std::span<const PassRow> rows) {
   CheckRows(rows);
+  PrepareRings(rows);
   driver().PassStarts(rows);
   const kernels::ScopedFpEnvironment environment;
   inputs_.Set(rows, lanes_ ? &*lanes_ : nullptr);
@@ -217,6 +232,11 @@ void CpuSeat::Cut(int32_t slot, int32_t length) {
   if (lanes_) lanes_->Cut(slot, length);
 }
 
+int32_t CpuSeat::Keepable(int32_t slot, int32_t length) const {
+  const int32_t rows = Seat::Keepable(slot, length);
+  return planes_->RingsHold(slot, rows) ? rows : 0;  // shorter ones are further back
+}
+
 void CpuSeat::CopySlot(int32_t from, int32_t to, int32_t length) {
   CheckCopy(from, to, length);
   planes_->Copy(from, to, length);
@@ -231,16 +251,20 @@ void CpuSeat::CopySlot(int32_t from, int32_t to, int32_t length) {
 }
 
 void CpuSeat::ReadCheckpoint(int32_t slot, std::span<std::byte> bytes) {
-  planes_->ReadLane(slot, CheckpointLane(slot, bytes.size()), bytes);
+  const int32_t lane = CheckpointLane(slot, bytes.size());
+  if (lanes_) planes_->ReadLane(slot, lane, bytes.first(planes_->LaneBytes()));
+  planes_->ReadRings(slot, bytes.subspan(planes_->LaneBytes()));
 }
 
 void CpuSeat::RestoreCheckpoint(int32_t slot, int32_t length, std::span<const std::byte> bytes) {
   CheckRestore(slot, length, bytes.size());
   driver().RowsCut(slot, length);
   planes_->SetLength(slot, length);
+  planes_->WriteRings(slot, bytes.subspan(planes_->LaneBytes()));
+  if (!lanes_) return;
   lanes_->Cut(slot, 0);
   const int32_t lane = lanes_->Claim(slot, 0);
-  planes_->WriteLane(slot, lane, bytes);
+  planes_->WriteLane(slot, lane, bytes.first(planes_->LaneBytes()));
   lanes_->Set(slot, lane, length);
 }
 

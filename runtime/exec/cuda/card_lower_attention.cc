@@ -71,6 +71,8 @@ cuda::CardAttention CardLowering::AttentionPlan::Bind(const CardBinder& binder) 
 
 CardLowering::AttentionPlan CardLowering::PlanAttention(const graph::Node& node) {
   const graph::Shape& shape = ShapeOf(node.inputs[0]);
+  if (node.attrs.I64("window", 0) != 0) Refuse("the card has no kernels of sliding windows");
+  if (!node.weights.empty()) Refuse("the card has no kernels of sinks");
   AttentionPlan plan;
   plan.out = Make(node.outputs[0]);
   plan.k = node.planes[0].plane;

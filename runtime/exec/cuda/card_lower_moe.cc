@@ -64,6 +64,10 @@ CardLowering::MatrixPlan CardLowering::PlanRouter(graph::NodeId router, RowsSide
 }
 
 void CardLowering::Router(const graph::Node& node) {
+  if (node.attrs.Str("scoring", "softmax") != "softmax" || node.weights.size() > 1 ||
+      node.attrs.F64("sum_min", 0.0) != 0.0) {
+    Refuse("the card has kernels of softmax routers without a bias only");
+  }
   if (!router_done_.contains(node_)) {
     RowsSideOutputs side;
     const MatrixPlan matrix = PlanRouter(node_, &side);

@@ -69,12 +69,13 @@ Lowering::Emitter Lowering::FindEmitter(std::string_view op) {
     std::string_view op;
     Emitter emit;
   };
-  static constexpr std::array<Row, 18> kEmitters = {{
+  static constexpr std::array<Row, 19> kEmitters = {{
       {"embed", &Lowering::Embed},
       {"rms_norm", &Lowering::RmsNorm},
       {"reshape", &Lowering::Reshape},
       {"add", &Lowering::Add},
       {"mul", &Lowering::Mul},
+      {"scale", &Lowering::Scale},
       {"linear", &Lowering::Linear},
       {"head", &Lowering::Head},
       {"rope", &Lowering::Rope},
@@ -316,6 +317,17 @@ void Lowering::Mul(const graph::Node& node) {
   EmitBinary(node, static_cast<int>(ops::Binary::kMul));
 }
 
+void Lowering::Scale(const graph::Node& node) {
+  const graph::Shape& shape = ShapeOf(node.inputs[0]);
+  const BufferId x = Of(node.inputs[0]);
+  const BufferId y = Make(node.outputs[0]);
+  const auto factor = static_cast<float>(node.attrs.F64("factor"));
+  const auto width = static_cast<size_t>(shape.width());
+  Emit({x, y}, [=, domain = shape.domain](const Binder& b) {
+    return ops::MakeScale(b.Floats(x), factor, b.Floats(y), width, b.Rows(domain), b.threads());
+  });
+}
+
 void Lowering::Linear(const graph::Node& node) {
   const size_t stride = node.attrs.Bool("biases") ? 2 : 1;
   std::vector<MatrixPlan> matrices;
@@ -383,6 +395,8 @@ void Lowering::Attention(const graph::Node& node) {
   args.q_stride = args.heads * args.key_dim;
   args.out_stride = args.heads * args.value_dim;
   args.scale = static_cast<float>(node.attrs.F64("scale"));
+  args.window = static_cast<size_t>(node.attrs.I64("window", 0));
+  const int64_t sinks = node.weights.empty() ? -1 : int64_t{node.weights[0]};
   Scratch(options_.backend->attention_scratch(args));
   const uint32_t k = node.planes[0].plane;
   const uint32_t v = node.planes[1].plane;
@@ -402,6 +416,7 @@ void Lowering::Attention(const graph::Node& node) {
                                    .parts = {}};
     bound.args.q = b.Floats(q);
     bound.args.out = b.Floats(out);
+    if (sinks >= 0) bound.args.sinks = b.WeightFloats(static_cast<uint32_t>(sinks));
     bound.args.slot_ids = b.inputs().rows().slot;
     bound.args.index = b.inputs().rows().index;
     if (parts >= 0) bound.parts = {b.Bytes(parts), parts_bytes};

@@ -11,7 +11,11 @@ void Lowering::Router(const graph::Node& node) {
   const BufferId logits = Make(node.outputs[2]);
   EmitLinear(node, node.inputs[0], {{.weight = node.weights[0], .y = logits}});
   kernels::RouterArgs args;
+  args.gate = node.attrs.Str("scoring", "softmax") == "sigmoid" ? kernels::RouterGate::kSigmoid
+                                                                : kernels::RouterGate::kSoftmax;
+  const int64_t bias = node.weights.size() > 1 ? int64_t{node.weights[1]} : -1;
   args.renormalise = node.attrs.Bool("renormalise", true);
+  args.sum_min = static_cast<float>(node.attrs.F64("sum_min", 0.0));
   args.weight_scale = static_cast<float>(node.attrs.F64("scale", 1.0));
   args.experts = static_cast<size_t>(ShapeOf(node.outputs[2]).ne[0]);
   args.top_k = static_cast<size_t>(node.attrs.I64("used"));
@@ -22,6 +26,7 @@ void Lowering::Router(const graph::Node& node) {
     bound.logits = b.Floats(logits);
     bound.ids = b.Ints(ids);
     bound.weights = b.Floats(weights);
+    if (bias >= 0) bound.bias = b.WeightFloats(static_cast<uint32_t>(bias));
     return ops::MakeRoute(b.backend(), bound, b.Rows(domain), b.threads());
   });
 }

@@ -29,6 +29,7 @@ class Lowering {
   void Reshape(const graph::Node& node);
   void Add(const graph::Node& node);
   void Mul(const graph::Node& node);
+  void Scale(const graph::Node& node);
   void Linear(const graph::Node& node);
   void Head(const graph::Node& node);
   void Rope(const graph::Node& node);

@@ -50,8 +50,10 @@ graph::SeatInfo MakeSeatInfo(const plugin::Description& description) {
     }
   }
   for (const plugin::Plane& plane : description.planes) {
-    info.planes.push_back(
-        {.name = plane.name, .rule = plane.rule, .width = static_cast<int64_t>(plane.width)});
+    info.planes.push_back({.name = plane.name,
+                           .rule = plane.rule,
+                           .width = static_cast<int64_t>(plane.width),
+                           .window = static_cast<int64_t>(plane.window)});
   }
   for (const plugin::Bank& bank : description.banks) {
     info.banks.push_back({.experts = bank.experts,

@@ -70,6 +70,7 @@ std::unique_ptr<ToolCallParser> ToolCallParser::Make(ToolSyntax syntax,
     case ToolSyntax::kHermes:
       return MakeHermesParser(std::move(tools), std::move(make_id));
     case ToolSyntax::kQwenXml:
+    case ToolSyntax::kQwenXmlInline:
     case ToolSyntax::kGlmXml:
     case ToolSyntax::kDsml:
       return MakeXmlParser(syntax, std::move(tools), std::move(make_id));

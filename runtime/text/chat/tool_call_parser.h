@@ -92,7 +92,7 @@ class ToolCallParser {
 
 std::unique_ptr<ToolCallParser> MakeHermesParser(std::shared_ptr<const ToolSet> tools,
                                                  ChatOutput::MakeId make_id);
-// kQwenXml, kGlmXml or kDsml.
+// kQwenXml, kQwenXmlInline, kGlmXml or kDsml.
 std::unique_ptr<ToolCallParser> MakeXmlParser(ToolSyntax syntax,
                                               std::shared_ptr<const ToolSet> tools,
                                               ChatOutput::MakeId make_id);

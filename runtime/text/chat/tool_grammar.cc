@@ -109,7 +109,8 @@ class Builder {
                gap_ + " " + Lit(WriteJson(function["name"])) + " " + gap_ + " \",\" " + gap_ + " " +
                Lit("\"arguments\":") + " " + gap_ + " " + Arguments(function) + " " + gap_ +
                " \"}\" " + gap_ + " " + Lit("</tool_call>");
-      case ToolSyntax::kQwenXml: {
+      case ToolSyntax::kQwenXml:
+      case ToolSyntax::kQwenXmlInline: {
         const std::string open =
             "(" + Lit("<tool_call>") + " " + gap_ + ")" + (request_.required ? "" : "?");
         return open + " " + Lit("<function=" + std::string(name) + ">") + " " + gap_ + " " +
@@ -228,6 +229,8 @@ class Builder {
     switch (request_.syntax) {
       case ToolSyntax::kQwenXml:
         return Lit("<parameter=") + " " + key + " " + Lit(">\n");
+      case ToolSyntax::kQwenXmlInline:
+        return Lit("<parameter=") + " " + key + " " + Lit(">");
       case ToolSyntax::kGlmXml:
         return Lit("<arg_key>") + " " + key + " " + Lit("</arg_key>") + " " + gap_ + " " +
                Lit("<arg_value>");
@@ -241,6 +244,8 @@ class Builder {
     switch (request_.syntax) {
       case ToolSyntax::kQwenXml:
         return "\n</parameter>";
+      case ToolSyntax::kQwenXmlInline:
+        return "</parameter>";
       case ToolSyntax::kGlmXml:
         return "</arg_value>";
       default:
@@ -300,8 +305,7 @@ std::vector<text::GrammarTrigger> Triggers(const ToolGrammarRequest& request) {
     triggers.push_back({.kind = Kind::kWord, .value = "<｜DSML｜function_calls>"});
   }
   // The opening tag may be missing here.
-  if (request.syntax == ToolSyntax::kQwenXml &&
-      request.tools->Size() < limits::kGrammarTriggersMax) {
+  if (IsQwenXml(request.syntax) && request.tools->Size() < limits::kGrammarTriggersMax) {
     for (const auto& tool : request.tools->GetArray()) {
       triggers.push_back(
           {.kind = Kind::kWord,

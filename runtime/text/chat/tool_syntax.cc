@@ -7,9 +7,10 @@
 namespace bloomery::chat {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, ToolSyntax>, 4> kNames = {{
+constexpr std::array<std::pair<std::string_view, ToolSyntax>, 5> kNames = {{
     {"hermes", ToolSyntax::kHermes},
     {"qwen_xml", ToolSyntax::kQwenXml},
+    {"qwen_xml_inline", ToolSyntax::kQwenXmlInline},
     {"glm_xml", ToolSyntax::kGlmXml},
     {"dsml", ToolSyntax::kDsml},
 }};
@@ -139,7 +140,11 @@ ToolSyntax DetectToolSyntax(std::string_view source) {
   }
   if (Holds(source, "<arg_key>") && Holds(source, "<arg_value>")) return ToolSyntax::kGlmXml;
   if (!Holds(source, "<tool_call>")) return ToolSyntax::kNone;
-  if (Holds(source, "<function=") && Holds(source, "<parameter=")) return ToolSyntax::kQwenXml;
+  if (Holds(source, "<function=") && Holds(source, "<parameter=")) {
+    // Templates that put no newline between the two tags put none around values either.
+    return Holds(source, "<tool_call><function=") ? ToolSyntax::kQwenXmlInline
+                                                  : ToolSyntax::kQwenXml;
+  }
   return Holds(source, "arguments") ? ToolSyntax::kHermes : ToolSyntax::kNone;
 }
 
@@ -152,6 +157,7 @@ std::string_view ToolCallOpener(ToolSyntax syntax) {
   switch (syntax) {
     case ToolSyntax::kHermes:
     case ToolSyntax::kQwenXml:
+    case ToolSyntax::kQwenXmlInline:
     case ToolSyntax::kGlmXml:
       return "<tool_call>";
     case ToolSyntax::kDsml:
@@ -162,15 +168,20 @@ std::string_view ToolCallOpener(ToolSyntax syntax) {
   return "";
 }
 
+bool IsQwenXml(ToolSyntax syntax) {
+  return syntax == ToolSyntax::kQwenXml || syntax == ToolSyntax::kQwenXmlInline;
+}
+
 // Hermes models close their span before they call; GLM ones write of calls in it.
 bool CallEndsReasoning(ToolSyntax syntax) {
-  return syntax == ToolSyntax::kQwenXml || syntax == ToolSyntax::kDsml;
+  return IsQwenXml(syntax) || syntax == ToolSyntax::kDsml;
 }
 
 std::vector<std::string> ToolMarkup(ToolSyntax syntax) {
   switch (syntax) {
     case ToolSyntax::kHermes:
     case ToolSyntax::kQwenXml:
+    case ToolSyntax::kQwenXmlInline:
       return {"<tool_call>", "</tool_call>"};
     case ToolSyntax::kGlmXml:
       return {"<tool_call>", "</tool_call>", "<arg_key>",

@@ -1,4 +1,4 @@
-// How models write tool calls, and what a request says about its tools. Four syntaxes are known;
+// How models write tool calls, and what a request says about its tools. Five syntaxes are known;
 // which one a seat uses is decided once, at load, from the plugin's word and the template. Plain
 // immutable values; nothing here parses answers (chat_output.h does) or renders prompts.
 #pragma once
@@ -16,12 +16,15 @@ enum class ToolSyntax {
   kNone,     // no calls are looked for: all is content
   kHermes,   // <tool_call>{"name": "f", "arguments": {"k": 1}}</tool_call>
   kQwenXml,  // <tool_call><function=f><parameter=k>1</parameter></function></tool_call>
-  kGlmXml,   // <tool_call>f<arg_key>k</arg_key><arg_value>1</arg_value></tool_call>
-  kDsml,     // <｜DSML｜tool_calls><｜DSML｜invoke name="f"><｜DSML｜parameter name="k"
-             // string="false">1…
+  // The same with values as they stand between the tags: a newline at their ends is theirs.
+  kQwenXmlInline,
+  kGlmXml,  // <tool_call>f<arg_key>k</arg_key><arg_value>1</arg_value></tool_call>
+  kDsml,    // <｜DSML｜tool_calls><｜DSML｜invoke name="f"><｜DSML｜parameter name="k"
+            // string="false">1…
 };
 
-// The plugin's names: "hermes", "qwen_xml", "glm_xml", "dsml"; anything else, "" too, is kNone.
+// The plugin's names: "hermes", "qwen_xml", "qwen_xml_inline", "glm_xml", "dsml"; anything else, ""
+// too, is kNone.
 ToolSyntax ToolSyntaxNamed(std::string_view name);
 std::string_view ToolSyntaxName(ToolSyntax syntax);  // "" of kNone
 
@@ -34,6 +37,9 @@ ToolSyntax ChooseToolSyntax(std::string_view plugin_syntax, std::string_view tem
 
 // The text that begins a call or a block of calls: the trigger of lazy grammars.
 std::string_view ToolCallOpener(ToolSyntax syntax);
+
+// kQwenXml or kQwenXmlInline.
+bool IsQwenXml(ToolSyntax syntax);
 
 // Whether models of this syntax call out of their thinking without closing it.
 bool CallEndsReasoning(ToolSyntax syntax);

@@ -43,6 +43,12 @@ const Markup kQwen = {.blocks = {"<tool_call>"},
                       .framed = true,
                       .marked = false};
 
+const Markup kQwenInline = [] {
+  Markup markup = kQwen;
+  markup.framed = false;
+  return markup;
+}();
+
 const Markup kGlm = {.blocks = {"<tool_call>"},
                      .call = "",
                      .name_end = "",
@@ -369,9 +375,10 @@ class XmlParser final : public ToolCallParser {
 std::unique_ptr<ToolCallParser> MakeXmlParser(ToolSyntax syntax,
                                               std::shared_ptr<const ToolSet> tools,
                                               ChatOutput::MakeId make_id) {
-  const Markup& markup = syntax == ToolSyntax::kQwenXml  ? kQwen
-                         : syntax == ToolSyntax::kGlmXml ? kGlm
-                                                         : kDsml;
+  const Markup& markup = syntax == ToolSyntax::kQwenXml         ? kQwen
+                         : syntax == ToolSyntax::kQwenXmlInline ? kQwenInline
+                         : syntax == ToolSyntax::kGlmXml        ? kGlm
+                                                                : kDsml;
   return std::make_unique<XmlParser>(markup, std::move(tools), std::move(make_id));
 }
 

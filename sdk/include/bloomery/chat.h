@@ -63,7 +63,8 @@ typedef struct bl_chat_1 {
   const char* const* pre_patterns; /* PCRE2 expressions applied in order */
   const char* reasoning_open;      /* "<think>", or null */
   const char* reasoning_close;
-  const char* tool_syntax;           /* "hermes", "qwen_xml", "glm_xml", "dsml", or null */
+  /* "hermes", "qwen_xml", "qwen_xml_inline", "glm_xml", "dsml", or null */
+  const char* tool_syntax;
   const bl_tool_parser* tool_parser; /* used where tool_syntax is null */
   /* Renders a chat request (JSON of messages, tools, kwargs) in place of the file's template; null:
    * the template. Writes at most `capacity` bytes and the bytes needed. */

@@ -25,6 +25,7 @@ namespace bloomery::sdk {
 // Handles of a seat's description (<bloomery/seat.hpp> makes them); kept from describe to build.
 struct Weight {
   uint32_t index = UINT32_MAX;
+  explicit operator bool() const { return index != UINT32_MAX; }
 };
 struct Plane {
   uint32_t index = UINT32_MAX;
@@ -49,6 +50,8 @@ struct RopeOptions {
 struct AttentionOptions {
   int64_t kv_heads = 0;
   double scale = 0.0;
+  int64_t window = 0;  // a row's last keys that it sees, its own included; 0: all
+  Weight sinks = {};   // [heads]
 };
 
 struct RouterOptions {
@@ -56,6 +59,8 @@ struct RouterOptions {
   int64_t used = 0;
   bool renormalise = true;
   double scale = 1.0;
+  Weight bias = {};      // [experts]: chooses, and is not in the weights
+  double sum_min = 0.0;  // what weights are divided by at least
 };
 
 // What the delta rule takes.
@@ -189,6 +194,9 @@ class Graph {
   }
   Value Add(Value a, Value b) { return Node1(BL_OP_ADD, {a, b}, {}, {}, {}); }
   Value Mul(Value a, Value b) { return Node1(BL_OP_MUL, {a, b}, {}, {}, {}); }
+  Value Scale(Value x, double factor) {
+    return Node1(BL_OP_SCALE, {x}, {}, {}, Attrs().F64("factor", factor));
+  }
 
   // Values first … first+count-1 of ne[0].
   Value Slice(Value x, int64_t first, int64_t count) {
@@ -223,15 +231,21 @@ class Graph {
   Value Attention(Value q, Plane k, Plane v, const AttentionOptions& options) {
     Attrs attrs;
     attrs.I64("kv_heads", options.kv_heads).F64("scale", options.scale);
-    return Node1(BL_OP_ATTENTION, {q}, {}, {k, v}, std::move(attrs));
+    if (options.window != 0) attrs.I64("window", options.window);
+    std::vector<Weight> sinks;
+    if (options.sinks) sinks.push_back(options.sinks);
+    return Node1(BL_OP_ATTENTION, {q}, sinks, {k, v}, std::move(attrs));
   }
 
   Routed Router(Value x, Weight weight, const RouterOptions& options) {
     Attrs attrs;
     attrs.Str("scoring", options.scoring).I64("used", options.used);
     attrs.Bool("renormalise", options.renormalise).F64("scale", options.scale);
+    if (options.sum_min != 0.0) attrs.F64("sum_min", options.sum_min);
+    std::vector<Weight> weights = {weight};
+    if (options.bias) weights.push_back(options.bias);
     std::array<Value, 3> outs;
-    Node(BL_OP_ROUTER, 1, std::span(&x, 1), std::span(&weight, 1), {}, std::move(attrs), outs);
+    Node(BL_OP_ROUTER, 1, std::span(&x, 1), weights, {}, std::move(attrs), outs);
     return {outs[0], outs[1], outs[2]};
   }
   // residual + the weighted sum of the picked experts.

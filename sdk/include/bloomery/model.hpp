@@ -88,6 +88,10 @@ class Model {
   std::vector<bool> BoolArray(const std::string& key) const {
     return Array<bool>(key, "a boolean", AsBool);
   }
+  // Booleans, or integers that are 0 or 1.
+  std::vector<bool> FlagArray(const std::string& key) const {
+    return Array<bool>(key, "0 or 1, or a boolean", AsFlag);
+  }
   std::vector<std::string_view> StrArray(const std::string& key) const {
     return Array<std::string_view>(key, "a string", AsStr);
   }
@@ -138,6 +142,14 @@ class Model {
   static bool AsBool(const bl_kv& kv, bool* out) {
     *out = kv.u != 0;
     return kv.kind == BL_KV_BOOL;
+  }
+  static bool AsFlag(const bl_kv& kv, bool* out) {
+    int64_t number = 0;
+    if (AsI64(kv, &number) && (number == 0 || number == 1)) {
+      *out = number == 1;
+      return true;
+    }
+    return AsBool(kv, out);
   }
   static bool AsStr(const bl_kv& kv, std::string_view* out) {
     *out = std::string_view(kv.s.data == nullptr ? "" : kv.s.data, kv.s.bytes);

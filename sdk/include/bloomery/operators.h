@@ -16,19 +16,24 @@
  * reshape/1        in: x  attr: ne i64[1…3] (without the row axis; the product is kept)  out: the same values
  * add/1            in: a, b of one shape  out: a + b
  * mul/1            in: a, b of one shape  out: a * b
+ * scale/1          in: x  attr: factor f64  out: x · factor, the factor rounded to f32
  * rope/1           in: x [d, heads, rows]  attrs: kind str = "neox", dims i64 = d, base f64, scale f64 = 1
  *                  out: x with the first `dims` of each head rotated by the row's pos[0]: pair (i, i+dims/2)
  *                  by the angle scale·pos·base^(−2i/dims).
- * append/1         in: x [w, rows] or [d, heads, rows]  plane: w (append)   out: none
+ * append/1         in: x [w, rows] or [d, heads, rows]  plane: w (append or ring)   out: none
  *                  Writes each row of the pass to its index in its slot, in the plane's type.
- * attention/1      in: q [d, heads, rows]  planes: k, v (append)  attrs: kv_heads i64, scale f64,
- *                  source str = "plane"   out: [v_width/kv_heads, heads, rows]
- *                  Softmax over the plane's rows 0 … index of the row's slot. Query head h reads kv head
- *                  h·kv_heads/heads.
- * router/1         in: x [k, rows]  weight: [k, experts]  attrs: scoring str = "softmax", used i64,
- *                  renormalise bool = true, scale f64 = 1
- *                  out: ids i32 [used, rows] (largest weight first, the lower id on a tie), weights
- *                  [used, rows], logits [experts, rows]
+ * attention/1      in: q [d, heads, rows]  weight: sinks [heads] F32, may be left out  planes: k, v (append
+ *                  or ring)  attrs: kv_heads i64, scale f64, window i64 = 0, source str = "plane"
+ *                  out: [v_width/kv_heads, heads, rows]
+ *                  Softmax over the plane's rows 0 … index of the row's slot, or with a window over its last
+ *                  `window` rows, which a ring needs and must have. A sink takes part in the softmax as a score
+ *                  of its head, and has no value. Query head h reads kv head h·kv_heads/heads.
+ * router/1         in: x [k, rows]  weights: [k, experts], and bias [experts] F32, which may be left out
+ *                  attrs: scoring str = "softmax" | "sigmoid", used i64, renormalise bool = true, sum_min
+ *                  f64 = 0, scale f64 = 1
+ *                  out: ids i32 [used, rows] (the largest score plus bias first, the lower id on a tie),
+ *                  weights [used, rows] (of the scores without bias; renormalised: divided by their sum, at
+ *                  least sum_min; then scaled), logits [experts, rows]
  * routed_experts/1 in: x [k, rows], ids i32 [used, rows], weights [used, rows], residual [k, rows]
  *                  attr: bank i64   out: residual + Σ weight · expert(x), picks summed by rule N7
  * select_rows/1    in: x [w, rows]  attr: domain str = "logit_rows"   out: [w, logit rows]
@@ -61,6 +66,7 @@
 #define BL_OP_RESHAPE "reshape"
 #define BL_OP_ADD "add"
 #define BL_OP_MUL "mul"
+#define BL_OP_SCALE "scale"
 #define BL_OP_ROPE "rope"
 #define BL_OP_APPEND "append"
 #define BL_OP_ATTENTION "attention"

@@ -136,7 +136,7 @@ typedef struct bl_table {
 typedef int32_t bl_plane_rule;
 enum {
   BL_PLANE_APPEND = 0, /* one row every `rate` positions, immutable once written */
-  BL_PLANE_RING = 1,   /* the last `window` rows */
+  BL_PLANE_RING = 1,   /* a row reads the last `window` rows at most, its own included */
   BL_PLANE_FIXED = 2   /* lanes */
 };
 

@@ -94,8 +94,9 @@ typedef struct bl_rows {
 
 /* A plane through its block table. Row `index` of `slot` lies in block
  * blocks[slot * blocks_per_slot + index / block_rows] at index % block_rows; read it with
- * bl_plane_row(). In append planes block_rows divides by 128, so a window of 128 rows at an
- * absolute position never crosses a block. */
+ * bl_plane_row(). In append planes and rings block_rows divides by 128, so a window of 128 rows at
+ * an absolute position never crosses a block. The block table of a ring repeats: `index` is the
+ * position in the slot there, too, and rows from valid_from on are those not yet written over. */
 typedef struct bl_plane_view {
   uint32_t size;
   bl_dtype type; /* BL_F32, BL_F16, BL_Q8_0 … */
@@ -105,7 +106,7 @@ typedef struct bl_plane_view {
   const int32_t* blocks; /* [slots][blocks_per_slot] */
   int32_t blocks_per_slot;
   int32_t block_rows;
-  int32_t capacity; /* rows of a slot; for rings the window */
+  int32_t capacity; /* positions of a slot */
   int32_t lanes;    /* fixed planes: lanes of a slot */
   int64_t lane_bytes;
   const int32_t* valid_from; /* [slots] first index whose row holds; below it nothing may be read */

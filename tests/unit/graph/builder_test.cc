@@ -37,7 +37,8 @@ class Builder : public testing::Test {
                      {.name = "half", .shape = Vector(8, BL_F16)}};
     seat_.planes = {{.name = "k.0", .width = 8},
                     {.name = "v.0", .width = 8},
-                    {.name = "ring", .rule = BL_PLANE_RING, .width = 8}};
+                    {.name = "ring", .rule = BL_PLANE_RING, .width = 8, .window = 6},
+                    {.name = "state", .rule = BL_PLANE_FIXED, .width = 8}};
     seat_.banks = {{.experts = 4, .used = 2, .width = 8, .ff = 16}};
   }
 
@@ -57,7 +58,7 @@ class Builder : public testing::Test {
   }
 
   const sdk::Weight table_{0}, norm_{1}, q_{2}, bias_{3}, router_{4}, head_{5}, lost_{6}, half_{7};
-  const sdk::Plane k_{0}, v_{1}, ring_{2};
+  const sdk::Plane k_{0}, v_{1}, ring_{2}, state_{3};
   const sdk::Bank bank_{0};
   ops::Operators operators_;
   SeatInfo seat_;
@@ -139,8 +140,8 @@ TEST_F(Builder, EachMisuseIsRefusedByName) {
               HasSubstr("weight 'half' F16 [8] must be F32"));
   EXPECT_THAT(Refused([&](sdk::Graph& g) { g.RmsNorm(embedded(g), sdk::Weight{99}, 1e-6); }),
               HasSubstr("weight 99 is outside the seat's 8 weights"));
-  EXPECT_THAT(Refused([&](sdk::Graph& g) { g.Append(embedded(g), ring_); }),
-              HasSubstr("does not take plane 'ring'"));
+  EXPECT_THAT(Refused([&](sdk::Graph& g) { g.Append(embedded(g), state_); }),
+              HasSubstr("does not take plane 'state'"));
   EXPECT_THAT(Refused([&](sdk::Graph& g) { g.RmsNorm(sdk::Value{77}, norm_, 1e-6); }),
               HasSubstr("value 77 does not exist"));
   EXPECT_THAT(Refused([&](sdk::Graph& g) { g.RmsNorm(sdk::Value{}, norm_, 1e-6); }),
@@ -183,8 +184,15 @@ TEST_F(Builder, AttributesOutOfRangeAreRefusedWithTheirBounds) {
   EXPECT_THAT(Refused([&](sdk::Graph& g) { g.Router(x(g), router_, {.used = 5}); }),
               HasSubstr("attribute 'used' is 5, must be from 1 to 4"));
   EXPECT_THAT(
-      Refused([&](sdk::Graph& g) { g.Router(x(g), router_, {.scoring = "sigmoid", .used = 2}); }),
-      HasSubstr("attribute 'scoring' is 'sigmoid'"));
+      Refused([&](sdk::Graph& g) { g.Router(x(g), router_, {.scoring = "dice", .used = 2}); }),
+      HasSubstr("attribute 'scoring' is 'dice'"));
+  EXPECT_THAT(
+      Refused([&](sdk::Graph& g) { g.Router(x(g), router_, {.used = 2, .sum_min = -1.0}); }),
+      HasSubstr("attribute 'sum_min' must be a finite number, 0 or more"));
+  EXPECT_THAT(Refused([&](sdk::Graph& g) { g.Router(x(g), router_, {.used = 2, .bias = bias_}); }),
+              HasSubstr("weight 'bias' F32 [8] does not fit the experts of the router"));
+  EXPECT_THAT(Refused([&](sdk::Graph& g) { g.Scale(x(g), 1e300); }),
+              HasSubstr("attribute 'factor' must be finite in 32 bits"));
   EXPECT_THAT(Refused([&](sdk::Graph& g) {
                 g.RoutedExperts(x(g), g.Router(x(g), router_, {.used = 1}), x(g), bank_);
               }),
@@ -193,6 +201,31 @@ TEST_F(Builder, AttributesOutOfRangeAreRefusedWithTheirBounds) {
                 g.RoutedExperts(x(g), g.Router(x(g), router_, {.used = 2}), x(g), sdk::Bank{1});
               }),
               HasSubstr("attribute 'bank' is 1, the seat has 1 banks"));
+}
+
+TEST_F(Builder, WindowsRingsAndSinksMustFitEachOther) {
+  const auto attend = [&](sdk::Graph& g, sdk::Plane k, sdk::Plane v, int64_t window,
+                          sdk::Weight sinks) {
+    const sdk::Value q = g.Reshape(g.Linear(g.Embed(g.Tokens(), table_), q_), {4, 2});
+    g.Attention(q, k, v, {.kv_heads = 2, .scale = 1, .window = window, .sinks = sinks});
+  };
+  const sdk::Weight none;
+  Built([&](sdk::Graph& g) {
+    g.Append(g.Embed(g.Tokens(), table_), ring_);
+    attend(g, ring_, ring_, 6, none);
+    attend(g, k_, v_, 6, none);
+    attend(g, k_, ring_, 1, none);
+  });
+  EXPECT_THAT(Refused([&](sdk::Graph& g) { attend(g, k_, ring_, 0, none); }),
+              HasSubstr("attribute 'window' is 0, plane 'ring' is a ring of 6 rows"));
+  EXPECT_THAT(Refused([&](sdk::Graph& g) { attend(g, ring_, v_, 7, none); }),
+              HasSubstr("attribute 'window' is 7, plane 'ring' is a ring of 6 rows"));
+  EXPECT_THAT(Refused([&](sdk::Graph& g) { attend(g, k_, v_, -1, none); }),
+              HasSubstr("attribute 'window' is -1"));
+  EXPECT_THAT(Refused([&](sdk::Graph& g) { attend(g, k_, state_, 1, none); }),
+              HasSubstr("does not take plane 'state'"));
+  EXPECT_THAT(Refused([&](sdk::Graph& g) { attend(g, k_, v_, 0, norm_); }),
+              HasSubstr("weight 'norm' F32 [8] does not fit the heads of 'q'"));
 }
 
 TEST_F(Builder, RowsOfImagesAreRefusedByName) {

@@ -278,6 +278,147 @@ TEST(Attention, RowsOnBothSidesOfTheEdgesOfWindowsAndStripsEqualTheReference) {
   }
 }
 
+TEST(Attention, SlidingWindowsAndSinksEqualTheReferenceOverOddShapes) {
+  Random random(111);
+  for (int round = 0; round < 80; ++round) {
+    const KvType type = kTypes[random.Below(3)];
+    const std::size_t unit = type == KvType::kQ8_0 ? 32 : 1;
+    const std::size_t kv_heads = 1 + random.Below(3);
+    const Shape shape = {kv_heads * (1 + random.Below(9)),
+                         kv_heads,
+                         unit * (1 + random.Below(unit == 1 ? 90 : 4)),
+                         unit * (1 + random.Below(unit == 1 ? 130 : 4)),
+                         1 + random.Below(40),
+                         1 + random.Below(3),
+                         1 + random.Below(500)};
+    Case made = MakeCase(type, shape, random);
+    if (random.Below(2) == 0) {  // a prompt
+      std::sort(made.index.begin(), made.index.end());
+      std::fill(made.slots.begin(), made.slots.end(), 0);
+    }
+    made.index[random.Below(shape.rows)] = -1;  // a padding row
+    made.args.window = 1 + random.Below(300);
+    const std::vector<float> sinks = random.Values(shape.heads, 3.0F);
+    if (random.Below(3) > 0) made.args.sinks = sinks.data();
+    const std::vector<float> expected = made.Reference();
+    for (const Isa isa : AvailableIsas()) {
+      for (const std::size_t rows : {std::size_t{1}, 1 + random.Below(shape.rows), shape.rows}) {
+        const std::vector<float> out = made.Run(isa, rows);
+        EXPECT_EQ(FirstDifference(out, expected), out.size())
+            << "window " << made.args.window << " key " << shape.key_dim << " value "
+            << shape.value_dim << " rows " << rows << " of " << shape.rows << " " << IsaName(isa);
+      }
+    }
+  }
+}
+
+TEST(Attention, SlidingWindowsAndSinksAreSoftmaxAttentionInF64) {
+  for (const std::size_t window : {1U, 7U, 127U, 128U, 129U, 200U, 900U}) {
+    Random random(122);
+    Case made = MakeCase(KvType::kF32, {4, 2, 192, 128, 6, 2, 700}, random);
+    made.index = {0, 6, 128, 255, 256, 699};
+    made.args.window = window;
+    const float sinks[] = {-50.0F, 0.25F, 3.0F, 60.0F};  // far below and far above every score
+    made.args.sinks = sinks;
+    const std::vector<float> out = made.Run(DetectIsa(), 6);
+    std::vector<double> exact(128);
+    for (std::size_t row = 0; row < 6; ++row) {
+      for (std::size_t head = 0; head < 4; ++head) {
+        reference::AttentionF64(made.args, row, head, exact.data());
+        for (std::size_t d = 0; d < 128; ++d) {
+          EXPECT_NEAR(out[(row * 4 + head) * 128 + d], exact[d], 3e-6)
+              << "window " << window << " row " << row << " head " << head;
+        }
+      }
+    }
+  }
+}
+
+// Scores 1, 2, -0.5 and a sink of 1.5; each key's value is a unit vector, so the output is the
+// probabilities.
+TEST(Attention, ASinkTakesItsShareOfTheSoftmaxAndAddsNothing) {
+  float keys[] = {9.0F, 1.0F, 2.0F, -0.5F};
+  float values[] = {7, 7, 7, 1, 0, 0, 0, 1, 0, 0, 0, 1};
+  const KvView key_view = {KvType::kF32, 1, 4, reinterpret_cast<std::byte*>(keys), nullptr, 0, 4};
+  const KvView value_view = {KvType::kF32, 3, 12, reinterpret_cast<std::byte*>(values),
+                             nullptr,      0, 4};
+  const float q = 1.0F;
+  const float sink = 1.5F;
+  const std::int32_t index = 3;
+  float out[3];
+  AttentionArgs args;
+  args.q = &q;
+  args.q_stride = 1;
+  args.out = out;
+  args.out_stride = 3;
+  args.heads = args.kv_heads = args.key_dim = 1;
+  args.value_dim = 3;
+  args.keys = &key_view;
+  args.values = &value_view;
+  args.index = &index;
+  args.window = 3;
+  args.sinks = &sink;
+  for (const Isa isa : AvailableIsas()) {
+    AlignedBytes scratch(cpu::AttentionScratchBytes(args));
+    cpu::Attention(isa, args, 0, 1, 0, scratch.span());
+    EXPECT_NEAR(out[0], 0.17888661, 1e-6);
+    EXPECT_NEAR(out[1], 0.48626423, 1e-6);
+    EXPECT_NEAR(out[2], 0.03991500, 1e-6);
+  }
+}
+
+TEST(Attention, AWindowThatHoldsAllKeysChangesNoBit) {
+  Random random(133);
+  Case made = MakeCase(KvType::kF16, {8, 2, 96, 64, 19, 2, 400}, random);
+  const std::vector<float> whole = made.Reference();
+  made.args.window = 400;
+  for (const Isa isa : AvailableIsas()) {
+    EXPECT_EQ(FirstDifference(made.Run(isa, 19), whole), whole.size());
+  }
+}
+
+// A block table that repeats makes a ring of a plane: what a row no longer sees is written over.
+TEST(Attention, ARingGivesTheBitsOfAPlaneThatKeepsEverything) {
+  constexpr std::size_t kRows = 700;
+  constexpr std::size_t kWindow = 90;
+  constexpr std::size_t kPass = 40;  // 89 + 40 rows fit into two blocks of 128
+  Random random(144);
+  const std::vector<float> x = random.Values(kRows * 64, 2.0F);
+  const std::vector<float> q = random.Values(kRows * 4 * 32, 2.0F);
+  std::vector<std::byte> kept(6 * 128 * 64 * 4);
+  std::vector<std::byte> ring(2 * 128 * 64 * 4);
+  const std::int32_t straight[] = {0, 1, 2, 3, 4, 5};
+  const std::int32_t round[] = {0, 1, 0, 1, 0, 1};
+  const KvView plane = {KvType::kF32, 64, 256, kept.data(), straight, 128, kRows};
+  const KvView turning = {KvType::kF32, 64, 256, ring.data(), round, 128, kRows};
+  std::vector<std::int32_t> index(kRows);
+  for (std::size_t i = 0; i < kRows; ++i) index[i] = static_cast<std::int32_t>(i);
+  const auto run = [&](const KvView& view) {
+    std::vector<float> out(kRows * 4 * 32);
+    AttentionArgs args;
+    args.q = q.data();
+    args.q_stride = 128;
+    args.out = out.data();
+    args.out_stride = 128;
+    args.heads = 4;
+    args.kv_heads = 2;
+    args.key_dim = args.value_dim = 32;
+    args.keys = args.values = &view;
+    args.index = index.data();
+    args.window = kWindow;
+    AlignedBytes scratch(cpu::AttentionScratchBytes(args));
+    for (std::size_t row = 0; row < kRows; row += kPass) {
+      const std::size_t end = std::min(kRows, row + kPass);
+      cpu::KvAppend(DetectIsa(), {x.data(), 64, &view, nullptr, index.data()}, row, end);
+      for (std::size_t head = 0; head < 2; ++head) {
+        cpu::Attention(DetectIsa(), args, row, end, head, scratch.span());
+      }
+    }
+    return out;
+  };
+  EXPECT_EQ(run(turning), run(plane));
+}
+
 TEST(Attention, PaddingRowsGiveZeroAndReadNoPlane) {
   Random random(66);
   Case made = MakeCase(KvType::kF16, {2, 1, 32, 32, 2, 1, 10}, random);

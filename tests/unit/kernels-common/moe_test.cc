@@ -47,15 +47,25 @@ TEST(Route, EqualsTheReferenceWithTiesAndModes) {
         logit = std::rint(logit * 0.25F);
       }
     }
+    std::vector<float> bias = random.Values(experts, 1.0F);
+    if (random.Below(2) == 0) {
+      for (float& value : bias) value = std::rint(value);
+    }
     RouterCase expected(3, experts, top_k, logits);
+    expected.args.gate = random.Below(2) == 0 ? RouterGate::kSoftmax : RouterGate::kSigmoid;
+    expected.args.bias = random.Below(2) == 0 ? nullptr : bias.data();
     expected.args.renormalise = random.Below(2) == 0;
+    expected.args.sum_min = random.Below(2) == 0 ? 0.0F : 0.5F;
     expected.args.weight_scale = random.Below(2) == 0 ? 1.0F : 2.5F;
     for (std::size_t row = 0; row < 3; ++row) {
       EXPECT_TRUE(reference::RouteRow(expected.args, row));
     }
     for (const Isa isa : AvailableIsas()) {
       RouterCase made(3, experts, top_k, logits);
+      made.args.gate = expected.args.gate;
+      made.args.bias = expected.args.bias;
       made.args.renormalise = expected.args.renormalise;
+      made.args.sum_min = expected.args.sum_min;
       made.args.weight_scale = expected.args.weight_scale;
       EXPECT_EQ(cpu::Route(isa, made.args, 0, 3), kNoFailingRow);
       EXPECT_EQ(made.out.ids, expected.out.ids) << experts << " " << IsaName(isa);
@@ -73,6 +83,33 @@ TEST(Route, PicksByProbabilityAndTheLowerIdOfEqualOnes) {
     const double e = std::exp(-1.0);
     EXPECT_NEAR(made.out.weights[0], 1 / (2 + e), 1e-6);
     EXPECT_NEAR(made.out.weights[2], e / (2 + e), 1e-6);
+  }
+}
+
+// The bias chooses, and the weights know nothing of it.
+TEST(Route, SigmoidWithASelectionBiasWeighsByTheUnbiasedGates) {
+  const std::vector<float> logits = {0.2F, -1.0F, 1.1F, 0.0F, -0.3F, 0.9F};
+  const std::vector<float> bias = {0.0F, 0.9F, -0.6F, 0.05F, 0.3F, -0.1F};
+  for (const Isa isa : AvailableIsas()) {
+    RouterCase made(1, 6, 2, logits);
+    made.args.gate = RouterGate::kSigmoid;
+    made.args.bias = bias.data();
+    made.args.sum_min = 0x1p-14F;
+    EXPECT_EQ(cpu::Route(isa, made.args, 0, 1), kNoFailingRow);
+    EXPECT_EQ(made.out.ids, (std::vector<std::int32_t>{1, 4}));
+    EXPECT_NEAR(made.out.weights[0], 0.38724528, 1e-6);
+    EXPECT_NEAR(made.out.weights[1], 0.61275472, 1e-6);
+  }
+}
+
+TEST(Route, PicksThatAreAllTinyAreDividedByNoLessThanTheLeastSum) {
+  const std::vector<float> logits(4, -60.0F);
+  for (const Isa isa : AvailableIsas()) {
+    RouterCase made(1, 4, 2, logits);
+    made.args.gate = RouterGate::kSigmoid;
+    made.args.sum_min = 0x1p-14F;
+    cpu::Route(isa, made.args, 0, 1);
+    EXPECT_NEAR(made.out.weights[0] / (std::exp(-60.0) * 0x1p14), 1.0, 1e-5);
   }
 }
 

@@ -106,6 +106,29 @@ TEST(AttentionPlan, EveryWindowOfEveryRowIsInOneTaskAndEverySplitHeadInOneMerge)
   }
 }
 
+TEST(AttentionPlan, RowsThatSeeTheirLastKeysOnlyAreNotSplitAndEachIsInOneTaskAHead) {
+  const Backend& backend = FindBackend("scalar");
+  for (const Rows& rows : kPasses) {
+    kernels::AttentionArgs args = ArgsOf(rows);
+    args.window = 128;
+    EXPECT_EQ(AttentionPlan::PartsBytes(backend, args, 4, 65536, 16), 0U);
+    for (const int32_t threads : {1, 2, 16}) {
+      const AttentionPlan plan(backend, args, rows.index.size(), threads, kAmple);
+      EXPECT_EQ(plan.merges(), 0);
+      std::map<std::vector<size_t>, int> seen;  // (row, kv head)
+      for (int32_t task = 0; task < plan.tasks(); ++task) {
+        const AttentionTask cut = plan.Task(task);
+        EXPECT_FALSE(cut.split);
+        for (size_t row = cut.row_begin; row < cut.row_end; ++row) {
+          for (size_t head = cut.head_begin; head < cut.head_end; ++head) ++seen[{row, head}];
+        }
+      }
+      EXPECT_EQ(seen.size(), rows.index.size() * args.kv_heads);
+      for (const auto& [what, times] : seen) EXPECT_EQ(times, 1);
+    }
+  }
+}
+
 // Row-windows of the largest task over the even share of a thread.
 double Unevenness(const AttentionPlan& plan, const Rows& rows, int32_t threads) {
   double largest = 0;

@@ -276,6 +276,13 @@ bl_plane& Fix(bl_plane& plane) {
   return plane;
 }
 
+// The last rows alone, sound.
+bl_plane& Turn(bl_plane& plane) {
+  plane.rule = BL_PLANE_RING;
+  plane.window = 16;
+  return plane;
+}
+
 #define CASE(name, change, kind, what, field)            \
   BadCase {                                              \
     #name, [](RawSeat& s) { change; }, kind, what, field \
@@ -477,7 +484,11 @@ INSTANTIATE_TEST_SUITE_P(
         CASE(OwnerDraft, s.planes[0].owner = BL_OWNER_DRAFT, kNot, "plane 0 'k'", "draft"),
         CASE(Layer, s.planes[0].layer = 2, kBad, "plane 0", "field layer: 2"),
         CASE(Rule, s.planes[0].rule = 3, kBad, "plane 0", "field rule: 3"),
-        CASE(Ring, s.planes[0].rule = BL_PLANE_RING, kNot, "plane 0", "RING"),
+        CASE(RingOfNoRows, s.planes[0].rule = BL_PLANE_RING, kBad, "plane 0", "field window: 0"),
+        CASE(RingTooLong, Turn(s.planes[0]).window = 1ull << 40, kBad, "plane 0", "field window"),
+        CASE(RingRate, Turn(s.planes[0]).rate = 2, kNot, "plane 0", "field rate: 2"),
+        CASE(RingLanes, Turn(s.planes[0]).lanes = 1, kBad, "plane 0", "in a ring plane"),
+        CASE(RingTap, Turn(s.planes[0]).plane_class = BL_CLASS_TAP, kNot, "plane 0", "TAP"),
         CASE(FixedKeys, s.planes[0].rule = BL_PLANE_FIXED, kNot, "plane 0", "K for a fixed plane"),
         CASE(FixedNoLane, Fix(s.planes[0]).lanes = 0, kBad, "plane 0", "field lanes: 0"),
         CASE(FixedLanes, Fix(s.planes[0]).lanes = 2, kNot, "plane 0", "field lanes: 2"),

@@ -1,11 +1,13 @@
-// Grouped-query attention with a norm on each query and key head, rope over the first values of a
-// head, and, where `gated`, a sigmoid gate on what comes out: each head's queries are then followed
-// by its gates in one matrix.
+// Grouped-query attention: rope over the first values of a head, and what a model has of a norm on
+// each query and key head, a sliding window (its planes are then rings), sinks, a factor on values,
+// queries, keys and values in one matrix, and a sigmoid gate on what comes out: each head's queries
+// are then followed by its gates in one matrix.
 #pragma once
 
 #include <bloomery/blocks/layer.hpp>
 #include <cmath>
 #include <cstdint>
+#include <string>
 
 namespace bloomery::sdk::blocks {
 
@@ -19,6 +21,11 @@ struct AttentionShape {
   double rope_base = 0;
   double eps = 0;
   bool gated = false;
+  bool head_norms = true;
+  bool fused = false;   // attn_qkv: queries, then keys, then values; not with gates
+  uint64_t window = 0;  // keys that a row sees, its own included; 0: all before it
+  bool sinks = false;   // attn_sinks, one a head
+  double value_scale = 1.0;
 };
 
 class Attention {
@@ -29,15 +36,27 @@ class Attention {
     const uint64_t k_width = shape.kv_heads * shape.key_dim;
     const uint64_t v_width = shape.kv_heads * shape.value_dim;
     norm_ = layer.Add("attn_norm.weight", BL_ROLE_NORM, {shape.width});
-    q_ = layer.Add("attn_q.weight", BL_ROLE_DENSE, {shape.width, query_width});
-    k_ = layer.Add("attn_k.weight", BL_ROLE_DENSE, {shape.width, k_width});
-    v_ = layer.Add("attn_v.weight", BL_ROLE_DENSE, {shape.width, v_width});
-    q_norm_ = layer.Add("attn_q_norm.weight", BL_ROLE_NORM, {shape.key_dim});
-    k_norm_ = layer.Add("attn_k_norm.weight", BL_ROLE_NORM, {shape.key_dim});
+    if (shape.fused) {
+      const auto part = [&](uint64_t row0, uint64_t rows) {
+        return layer.AddPart("attn_qkv.weight", BL_ROLE_DENSE, shape.width, row0, rows);
+      };
+      q_ = part(0, query_width);
+      k_ = part(query_width, k_width);
+      v_ = part(query_width + k_width, v_width);
+    } else {
+      q_ = layer.Add("attn_q.weight", BL_ROLE_DENSE, {shape.width, query_width});
+      k_ = layer.Add("attn_k.weight", BL_ROLE_DENSE, {shape.width, k_width});
+      v_ = layer.Add("attn_v.weight", BL_ROLE_DENSE, {shape.width, v_width});
+    }
+    if (shape.head_norms) {
+      q_norm_ = layer.Add("attn_q_norm.weight", BL_ROLE_NORM, {shape.key_dim});
+      k_norm_ = layer.Add("attn_k_norm.weight", BL_ROLE_NORM, {shape.key_dim});
+    }
+    if (shape.sinks) sinks_ = layer.Add("attn_sinks.weight", BL_ROLE_DENSE, {shape.heads});
     out_ = layer.Add("attn_output.weight", BL_ROLE_DENSE,
                      {shape.heads * shape.value_dim, shape.width});
-    k_plane_ = layer.AddRows("k", BL_CLASS_K, k_width);
-    v_plane_ = layer.AddRows("v", BL_CLASS_V, v_width);
+    k_plane_ = AddPlane(layer, "k", BL_CLASS_K, k_width);
+    v_plane_ = AddPlane(layer, "v", BL_CLASS_V, v_width);
   }
 
   // x + the output projection of attention over the normed x.
@@ -55,23 +74,30 @@ class Attention {
     }
     queries = Turn(g, queries, q_norm_);
     g.Append(Turn(g, g.Reshape(k, {key_dim, kv_heads}), k_norm_), k_plane_);
-    g.Append(v, v_plane_);
-    Value mixed =
-        g.Attention(queries, k_plane_, v_plane_,
-                    {.kv_heads = kv_heads, .scale = 1.0 / std::sqrt(static_cast<double>(key_dim))});
+    g.Append(shape_.value_scale == 1.0 ? v : g.Scale(v, shape_.value_scale), v_plane_);
+    Value mixed = g.Attention(queries, k_plane_, v_plane_,
+                              {.kv_heads = kv_heads,
+                               .scale = 1.0 / std::sqrt(static_cast<double>(key_dim)),
+                               .window = static_cast<int64_t>(shape_.window),
+                               .sinks = sinks_});
     if (shape_.gated) mixed = g.Gate(mixed, gates, "sigmoid");
     const auto out_width = static_cast<int64_t>(shape_.heads * shape_.value_dim);
     return g.Add(x, g.Linear(g.Reshape(mixed, {out_width}), out_));
   }
 
  private:
+  Plane AddPlane(const LayerWeights& layer, const std::string& name, bl_plane_class plane_class,
+                 uint64_t width) const {
+    return shape_.window == 0 ? layer.AddRows(name, plane_class, width)
+                              : layer.AddRing(name, plane_class, width, shape_.window);
+  }
   Value Turn(Graph& g, Value heads, Weight norm) const {
-    return g.Rope(g.RmsNorm(heads, norm, shape_.eps),
+    return g.Rope(norm ? g.RmsNorm(heads, norm, shape_.eps) : heads,
                   {.dims = static_cast<int64_t>(shape_.rope_dims), .base = shape_.rope_base});
   }
 
   AttentionShape shape_;
-  Weight norm_, q_, k_, v_, q_norm_, k_norm_, out_;
+  Weight norm_, q_, k_, v_, q_norm_, k_norm_, sinks_, out_;
   Plane k_plane_, v_plane_;
 };
 

@@ -1,5 +1,6 @@
-// Feed-forward blocks: dense SwiGLU, and routed SwiGLU experts by a softmax router whose picked
-// weights are renormalised, with a shared expert behind a sigmoid gate where there is one.
+// Feed-forward blocks: dense SwiGLU, and routed SwiGLU experts by a softmax or sigmoid router whose
+// picked weights are renormalised, with a bias that chooses and a shared expert behind a sigmoid
+// gate where there is one.
 #pragma once
 
 #include <bloomery/blocks/layer.hpp>
@@ -16,6 +17,10 @@ struct FeedForwardShape {
   uint32_t experts = 0;           // 0: dense
   uint32_t experts_used = 0;
   uint64_t shared_ff = 0;  // inner width of the shared expert; 0: none
+  std::string scoring = "softmax";
+  bool selection_bias = false;  // exp_probs_b, one an expert
+  double weight_sum_min = 0.0;  // what the picks' weights are divided by at least
+  double weight_scale = 1.0;
 };
 
 class FeedForward {
@@ -28,6 +33,9 @@ class FeedForward {
       return;
     }
     router_ = layer.Add("ffn_gate_inp.weight", BL_ROLE_ROUTER, {shape.width, shape.experts});
+    if (shape.selection_bias) {
+      router_bias_ = layer.Add("exp_probs_b.bias", BL_ROLE_ROUTER, {shape.experts});
+    }
     bank_ = layer.seat().AddBank({.layer = layer.layer(),
                                   .experts = shape.experts,
                                   .used = shape.experts_used,
@@ -53,8 +61,12 @@ class FeedForward {
       const Value gate = g.Linear(normed, shared_gate_);
       residual = g.Add(x, g.Gate(Build(g, shared_, normed), gate, "sigmoid"));
     }
-    const Routed routed =
-        g.Router(normed, router_, {.used = static_cast<int64_t>(shape_.experts_used)});
+    const Routed routed = g.Router(normed, router_,
+                                   {.scoring = shape_.scoring,
+                                    .used = static_cast<int64_t>(shape_.experts_used),
+                                    .scale = shape_.weight_scale,
+                                    .bias = router_bias_,
+                                    .sum_min = shape_.weight_sum_min});
     g.Export(name + ".router.logits", routed.logits);
     g.Export(name + ".router.weights", routed.weights);
     g.Export(name + ".router.ids", routed.ids);
@@ -78,7 +90,7 @@ class FeedForward {
   }
 
   FeedForwardShape shape_;
-  Weight norm_, router_, shared_gate_;
+  Weight norm_, router_, router_bias_, shared_gate_;
   Bank bank_;
   SwiGlu dense_, shared_;
 };

@@ -38,6 +38,27 @@ class LayerWeights {
                            .plane_class = plane_class,
                            .width = width});
   }
+  // `rows` rows from `row0` on of a matrix that holds several, named as in Add.
+  Weight AddPart(const std::string& name, bl_role role, uint64_t width, uint64_t row0,
+                 uint64_t rows) const {
+    const std::string pattern = "blk.{l}." + name;
+    return seat_.AddWeight(
+        {.pattern = pattern,
+         .role = role,
+         .layer = layer_,
+         .ne = {width, rows},
+         .sources = {{.pattern = pattern, .verb = BL_VERB_ROW_RANGE, .row0 = row0, .rows = rows}}});
+  }
+  // A ring plane: of the same rows, those that a row's last `window` keys are.
+  Plane AddRing(const std::string& name, bl_plane_class plane_class, uint64_t width,
+                uint64_t window) const {
+    return seat_.AddPlane({.name = name + "." + std::to_string(layer_),
+                           .layer = layer_,
+                           .rule = BL_PLANE_RING,
+                           .plane_class = plane_class,
+                           .width = width,
+                           .window = window});
+  }
   // A fixed plane of one lane, zeros at first: a state that rows overwrite.
   Plane AddState(const std::string& name, uint64_t width) const {
     return seat_.AddPlane({.name = name + "." + std::to_string(layer_),

@@ -34,6 +34,7 @@ struct Case {
 
 constexpr auto kHermes = ToolSyntax::kHermes;
 constexpr auto kQwen = ToolSyntax::kQwenXml;
+constexpr auto kInline = ToolSyntax::kQwenXmlInline;
 constexpr auto kGlm = ToolSyntax::kGlmXml;
 constexpr auto kDsml = ToolSyntax::kDsml;
 
@@ -89,6 +90,22 @@ const Case kCases[] = {
      "<tool_call><function=weather><parameter=city>A</parameter></function></tool_call>"
      "<tool_call><function=weather_map></function></tool_call>",
      "R[] C[] weather{\"city\": \"A\"} weather_map{}"},
+    {"inline: reasoning, then a call with nothing between the tags", kInline,
+     "<think>I look it up.</think><tool_call><function=weather><parameter=city>New York</parameter>"
+     "<parameter=days>3</parameter><parameter=tags>[\"a\", 1]</parameter></function></tool_call>",
+     "R[I look it up.] C[] weather{\"city\": \"New York\", \"days\": 3, \"tags\": [\"a\", 1]}"},
+    {"inline: a newline at a value's end is the value's", kInline,
+     "<tool_call><function=write_file><parameter=text>\nint "
+     "x;\n\n</parameter></function></tool_call>",
+     "R[] C[] write_file{\"text\": \"\\nint x;\\n\\n\"}"},
+    {"inline: an empty value, and a closing tag inside of one", kInline,
+     "<tool_call><function=write_file><parameter=text></parameter></function></tool_call>"
+     "<tool_call><function=write_file><parameter=text>a</parameter>b</parameter></function></"
+     "tool_call>",
+     "R[] C[] write_file{\"text\": \"\"} write_file{\"text\": \"a</parameter>b\"}"},
+    {"inline: the span ends with the call", kInline,
+     "<think>I must call<tool_call><function=weather_map></function></tool_call>",
+     "R[I must call] C[] weather_map{}"},
     {"qwen: types from enum, anyOf and $ref", kQwen,
      "<tool_call>\n<function=write_file>\n<parameter=mode>\n1\n</"
      "parameter>\n<parameter=size>\n"
@@ -387,7 +404,7 @@ TEST(ChatOutput, NoMutationLosesTextOrMakesPiecesDiffer) {
 // The other syntaxes' markup is just text.
 TEST(ChatOutput, ForeignMarkupLosesNoText) {
   for (const Case& c : kCases) {
-    for (const ToolSyntax syntax : {kHermes, kQwen, kGlm, kDsml}) {
+    for (const ToolSyntax syntax : {kHermes, kQwen, kInline, kGlm, kDsml}) {
       if (syntax == c.syntax) continue;
       CheckAnyText(syntax, c.text, false);
     }
@@ -462,13 +479,16 @@ TEST(ChatOutput, MarkupThatNeverBecomesACallIsNotHeldForEver) {
 }
 
 TEST(ToolSyntaxes, AreNamedAndDetected) {
-  for (const ToolSyntax syntax : {kHermes, kQwen, kGlm, kDsml}) {
+  for (const ToolSyntax syntax : {kHermes, kQwen, kInline, kGlm, kDsml}) {
     EXPECT_EQ(ToolSyntaxNamed(ToolSyntaxName(syntax)), syntax);
     EXPECT_FALSE(ToolCallOpener(syntax).empty());
   }
   EXPECT_EQ(ToolSyntaxNamed("morse"), ToolSyntax::kNone);
   const char* hermes = "<tool_call>\n{\"name\": ..., \"arguments\": ...}\n</tool_call>";
   const char* coder = "<tool_call>\n<function=f>\n<parameter=p>\n</parameter>";
+  const char* adjacent = "{{ '<tool_call><function=' + f + '>' }}{{ '<parameter=' + k + '>' }}";
+  EXPECT_EQ(DetectToolSyntax(adjacent), kInline);
+  EXPECT_EQ(ChooseToolSyntax("qwen_xml_inline", coder), kQwen);
   EXPECT_EQ(DetectToolSyntax(hermes), kHermes);
   EXPECT_EQ(DetectToolSyntax(coder), kQwen);
   EXPECT_EQ(DetectToolSyntax("<tool_call>f<arg_key>k</arg_key><arg_value>"), kGlm);

@@ -190,7 +190,7 @@ TEST(ChatTemplates, StringArgumentsBecomeObjectsWhereTheTemplateWantsThem) {
 }
 
 TEST(ChatTemplates, CapsAreProbed) {
-  for (const char* family : {"hermes", "coder", "parts", "glm", "deepseek", "chatml"}) {
+  for (const char* family : {"hermes", "coder", "inline", "parts", "glm", "deepseek", "chatml"}) {
     const TemplateCaps caps = Make(FamilyTemplate(family)).caps();
     EXPECT_TRUE(caps.supports_string_content) << family;
     EXPECT_TRUE(caps.supports_system_role) << family;
@@ -202,6 +202,8 @@ TEST(ChatTemplates, CapsAreProbed) {
   EXPECT_TRUE(Make(FamilyTemplate("parts")).caps().supports_preserve_reasoning);
   EXPECT_FALSE(Make(FamilyTemplate("coder")).caps().supports_enable_thinking);
   EXPECT_TRUE(Make(FamilyTemplate("glm")).caps().supports_enable_thinking);
+  EXPECT_TRUE(Make(FamilyTemplate("inline")).caps().supports_enable_thinking);
+  EXPECT_TRUE(Make(FamilyTemplate("inline")).caps().supports_typed_content);
   const TemplateCaps plain = Make("").caps();
   EXPECT_TRUE(plain.supports_system_role);
   EXPECT_FALSE(plain.supports_tools || plain.supports_tool_calls || plain.supports_typed_content ||

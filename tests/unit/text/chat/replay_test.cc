@@ -77,6 +77,11 @@ const Family kFamilies[] = {
      "<parameter=days>\n2\n</parameter>\n<parameter=where>\n{\"b\": "
      "1}\n</parameter>\n</function>\n"
      "</tool_call>\n<tool_call>\n<function=map>\n</function>\n</tool_call>"},
+    {"inline",
+     "<think>hm</think>Let me "
+     "see.<tool_call><function=weather><parameter=city>New\nYork\n</parameter>"
+     "<parameter=days>2</parameter><parameter=where>{\"b\": 1}</parameter></function></tool_call>"
+     "<tool_call><function=map></function></tool_call>"},
     {"parts",
      "hm\n</think>\n\nLet me "
      "see.\n\n<tool_call>\n<function=weather>\n<parameter=where>\n"

@@ -17,6 +17,7 @@ namespace {
 
 constexpr auto kHermes = ToolSyntax::kHermes;
 constexpr auto kQwen = ToolSyntax::kQwenXml;
+constexpr auto kInline = ToolSyntax::kQwenXmlInline;
 constexpr auto kGlm = ToolSyntax::kGlmXml;
 constexpr auto kDsml = ToolSyntax::kDsml;
 
@@ -117,6 +118,16 @@ const Case kCases[] = {
      "parameter>\n<parameter=unit>\nk\n"
      "</parameter>\n</function>\n</tool_call>",
      false},
+    {kInline,
+     "<tool_call><function=weather><parameter=city>New\n</p>York\n</parameter><parameter=days>3"
+     "</parameter></function></tool_call>",
+     true},
+    {kInline, "<tool_call><function=point><parameter=at>[1, 2]</parameter></function></tool_call>",
+     true},
+    {kInline,
+     "<tool_call><function=weather><parameter=city>a</parameter><parameter=days>\n3\n</parameter>"
+     "</function></tool_call>",
+     false},
     {kGlm,
      "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n</"
      "tool_call>",
@@ -190,7 +201,7 @@ TEST_F(ToolGrammarTest, AnAnswerIsACallOrADocumentWhereBothAreAskedFor) {
   const auto schema = ParseJson(R"({"type":"object","properties":{"a":{"type":"integer"}},
                                     "required":["a"]})",
                                 "schema");
-  for (const ToolSyntax syntax : {kHermes, kQwen, kGlm, kDsml}) {
+  for (const ToolSyntax syntax : {kHermes, kQwen, kInline, kGlm, kDsml}) {
     ToolGrammarRequest request = Request(syntax);
     request.required = false;
     request.response = &schema;
@@ -393,7 +404,7 @@ TEST_F(ToolGrammarTest, ParametersThatAreNoObjectAreRefusedNamingTheTool) {
        {"[]", "{\"type\":\"string\"}", "{\"properties\":{\"a\":{\"type\":1}}}"}) {
     tools_ = ParseJson(
         std::string("[{\"function\":{\"name\":\"f\",\"parameters\":") + schema + "}}]", "tools");
-    for (const ToolSyntax syntax : {kHermes, kQwen, kGlm, kDsml}) {
+    for (const ToolSyntax syntax : {kHermes, kQwen, kInline, kGlm, kDsml}) {
       try {
         MakeToolGrammar(Request(syntax));
         ADD_FAILURE() << schema;
@@ -408,7 +419,7 @@ TEST_F(ToolGrammarTest, ParametersThatAreNoObjectAreRefusedNamingTheTool) {
 // Whatever way the grammar is walked, the parser reads what it made as whole calls of the tools.
 TEST_F(ToolGrammarTest, RandomOutputOfTheGrammarIsReadAsCalls) {
   std::mt19937 random(3);
-  for (const ToolSyntax syntax : {kHermes, kQwen, kGlm, kDsml}) {
+  for (const ToolSyntax syntax : {kHermes, kQwen, kInline, kGlm, kDsml}) {
     const ToolGrammar grammar = MakeToolGrammar(Request(syntax));
     const auto compiled = compiler_.FromGbnf(grammar.source, grammar.options);
     OutputFormat format;

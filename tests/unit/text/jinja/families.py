@@ -235,6 +235,48 @@ TEMPLATES["parts"] = """\
 {%- endif %}
 """
 
+# XML tool calls with nothing between the tags, no newline between turns, a span in every assistant turn, and
+# tools in a turn of their own or in a message.
+TEMPLATES["inline"] = """\
+{%- macro announce(tools) -%}
+    {{- '<|im_start|>system\\nThese functions may be called:\\n<tools>' }}
+    {%- for tool in tools %}{{- '\\n' + (tool | tojson(ensure_ascii=False)) }}{%- endfor %}
+    {{- '\\n</tools><|im_end|>' }}
+{%- endmacro -%}
+{%- macro text(content) -%}
+    {%- if content is string %}{{- content }}
+    {%- elif content is iterable %}
+        {%- for part in content %}
+            {%- if part.type == 'text' %}{{- part.text }}{%- elif part.type == 'image_url' %}{{- '<|image_pad|>' }}{%- endif %}
+        {%- endfor %}
+    {%- endif %}
+{%- endmacro -%}
+{%- if tools %}{{- announce(tools) }}{%- endif %}
+{%- for message in messages %}
+    {%- if message.tools %}{{- announce(message.tools) }}{%- endif %}
+    {{- '<|im_start|>' + message.role + '\\n' }}
+    {%- if message.role == 'assistant' %}
+        {{- '<think>' + (message.reasoning_content or '') + '</think>' }}
+    {%- endif %}
+    {{- text(message.content) }}
+    {%- for call in message.tool_calls or [] %}
+        {%- set function = call.function or call %}
+        {{- '<tool_call><function=' + function.name + '>' }}
+        {%- for key, value in (function.arguments or {}) | items %}
+            {{- '<parameter=' + key + '>' }}
+            {{- value if value is string else value | tojson(ensure_ascii=False) }}
+            {{- '</parameter>' }}
+        {%- endfor %}
+        {{- '</function></tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}{{- '<think></think>' }}{%- endif %}
+{%- endif %}
+"""
+
 # One-line tags, ensure_ascii=False, filtered loops, text macro, effort line.
 TEMPLATES["glm"] = """\
 [gMASK]<sop>
