@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bloomery/errors.hpp>
 #include <cmath>
+#include <initializer_list>
 #include <string>
 
 namespace bloomery::mimo2 {
@@ -61,6 +62,10 @@ class Reader {
     return model_.FindTensor("blk." + std::to_string(layer) + "." + name).has_value();
   }
 
+  bool HasAny(uint32_t layer, std::initializer_list<const char*> names) const {
+    return std::ranges::any_of(names, [&](const char* name) { return HasTensor(layer, name); });
+  }
+
   // Converters count these layers in block_count whether or not the file holds them; one that holds
   // them alone is no model.
   uint32_t DraftLayers(uint32_t blocks) const {
@@ -110,11 +115,13 @@ class Reader {
                        model_.ArchKey("attention.head_count") +
                        "' = " + std::to_string(hyper_.heads));
       CheckFused(l, static_cast<uint64_t>(kv));
+      // One of a layer's tensors says of which kind it is, so that a missing one is missed.
       hyper_.layers.push_back({.sliding = sliding[l],
-                               .fused = HasTensor(l, "attn_qkv.weight"),
-                               .routed = HasTensor(l, "ffn_gate_inp.weight"),
-                               .biased = HasTensor(l, "exp_probs_b.bias"),
+                               .fused = !HasTensor(l, "attn_q.weight"),
+                               .routed = HasAny(l, {"ffn_gate_inp.weight", "ffn_gate_exps.weight",
+                                                    "ffn_up_exps.weight", "ffn_down_exps.weight"}),
                                .kv_heads = static_cast<uint64_t>(kv)});
+      hyper_.biased = hyper_.biased || HasTensor(l, "exp_probs_b.bias");
     }
   }
 

@@ -12,7 +12,6 @@ struct LayerHyper {
   bool sliding = false;  // sees its last keys only, with sinks, and turns by another base
   bool fused = false;    // queries, keys and values in one tensor
   bool routed = false;
-  bool biased = false;  // its router has a selection bias
   uint64_t kv_heads = 0;
 };
 
@@ -33,6 +32,7 @@ struct Hyper {
   uint32_t experts = 0;
   uint32_t experts_used = 0;
   uint64_t expert_ff = 0;
+  bool biased = false;       // routers have a selection bias
   double weights_scale = 1;  // of the picked experts
   uint64_t vocabulary = 0;
   uint64_t context = 0;

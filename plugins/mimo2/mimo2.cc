@@ -113,7 +113,7 @@ class Mimo2 {
                                       .experts = at.routed ? hyper_.experts : 0,
                                       .experts_used = hyper_.experts_used,
                                       .scoring = "sigmoid",
-                                      .selection_bias = at.biased,
+                                      .selection_bias = hyper_.biased,
                                       .weight_sum_min = kWeightSumMin,
                                       .weight_scale = hyper_.weights_scale});
     return layer;

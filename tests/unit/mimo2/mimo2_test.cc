@@ -238,7 +238,11 @@ TEST(Mimo2Plugin, EachHyperParameterReachesTheLogits) {
   EXPECT_TRUE(changed([](TinyFile& f) { f.Set("rope.dimension_count", uint32_t{10}); }));
   EXPECT_TRUE(changed([](TinyFile& f) { f.Set("expert_weights_scale", 2.0F); }));
   EXPECT_FALSE(changed([](TinyFile& f) { f.Set("expert_weights_scale", 0.0F); }));
-  EXPECT_TRUE(changed([](TinyFile& f) { f.tensors.erase("blk.1.exp_probs_b.bias"); }));
+  EXPECT_TRUE(changed([](TinyFile& f) {
+    for (const char* l : {"1", "2", "3"}) {
+      f.tensors.erase("blk." + std::string(l) + ".exp_probs_b.bias");
+    }
+  }));
   EXPECT_TRUE(changed(
       [](TinyFile& f) { f.values_of["blk.2.attn_sinks.weight"] = {60.0F, 60.0F, 60.0F, 60.0F}; }));
 }
@@ -332,14 +336,19 @@ TEST(Mimo2Plugin, TensorsThatAreMissingMisshapenOrUnknownAreRefusedByName) {
   for (const char* name :
        {"token_embd.weight", "output.weight", "output_norm.weight", "blk.0.attn_norm.weight",
         "blk.1.attn_sinks.weight", "blk.2.attn_output.weight", "blk.0.ffn_down.weight",
-        "blk.3.ffn_up_exps.weight"}) {
+        "blk.3.ffn_up_exps.weight", "blk.3.ffn_gate_inp.weight", "blk.2.exp_probs_b.bias",
+        "blk.2.attn_qkv.weight"}) {
     EXPECT_THAT(Refused([&](TinyFile& f) { f.tensors.erase(name); }), HasSubstr(name));
   }
-  // Neither form of the projections, and both.
-  EXPECT_THAT(Refused([](TinyFile& f) { f.tensors.erase("blk.2.attn_qkv.weight"); }),
-              HasSubstr("blk.2.attn_q.weight"));
+  // Both forms of the projections, and a part of one.
   EXPECT_THAT(Refused([](TinyFile& f) { f.Add(2, "attn_q.weight", {64, 96}); }),
-              HasSubstr("blk.2.attn_q.weight"));
+              HasSubstr("blk.2.attn_k.weight"));
+  EXPECT_THAT(Refused([](TinyFile& f) {
+                f.Add(2, "attn_q.weight", {64, 96});
+                f.Add(2, "attn_k.weight", {64, 48});
+                f.Add(2, "attn_v.weight", {64, 32});
+              }),
+              HasSubstr("blk.2.attn_qkv.weight"));
   // Sinks where a layer sees everything, and a name that nobody knows.
   EXPECT_THAT(Refused([](TinyFile& f) { f.Add(3, "attn_sinks.weight", {4}); }),
               HasSubstr("blk.3.attn_sinks.weight"));
