@@ -91,7 +91,7 @@ class TinyFile {
     };
   }
   template <typename T = int32_t>
-  void SetArray(const std::string& key, std::vector<T> values) {
+  void SetArray(const std::string& key, const std::vector<T>& values) {
     keys[key] = [this, key, values](test::GgufWriter& writer) {
       writer.AddArray(arch + "." + key, values);
     };
