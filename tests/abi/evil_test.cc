@@ -88,36 +88,29 @@ TEST_P(FatalDeed, IsARefusalThatNamesPluginAndCall) {
   EXPECT_THAT(refusal.message, HasSubstr(binary() + GetParam().says));
 }
 
-// A sanitizer reports a crash and ends the process itself.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CRASHED(call) ", " call ": ended the process with code"
-#else
-#define CRASHED(call) ", " call ": crashed: "
-#endif
-
 INSTANTIATE_TEST_SUITE_P(
     , FatalDeed,
-    testing::Values(Deed{"crash_in_load", CRASHED("load")}, Deed{"abort_in_load", ", load: "},
+    testing::Values(Deed{"crash_in_load", ", load: crashed: "}, Deed{"abort_in_load", ", load: "},
                     Deed{"throw_in_load", ", load: "},
-                    Deed{"exit_in_load", ", load: ended the process with code 0"},
+                    Deed{"exit_in_load", ", load: ended the process with code"},
                     Deed{"hang_in_load", ", load: did not return within 1 s"},
-                    Deed{"crash_in_probe", CRASHED("probe")},
-                    Deed{"exit_in_probe", ", probe: ended the process with code 0"},
+                    Deed{"crash_in_probe", ", probe: crashed: "},
+                    Deed{"exit_in_probe", ", probe: ended the process with code"},
                     Deed{"hang_in_probe", ", probe: did not return within 1 s"},
                     Deed{"overwrite_in_probe", ", probe: "},
                     Deed{"throw_in_probe", ", probe: threw an exception across the ABI"},
-                    Deed{"crash_in_create", CRASHED("create")},
+                    Deed{"crash_in_create", ", create: crashed: "},
                     Deed{"abort_in_create", ", create: "},
-                    Deed{"exit_in_create", ", create: ended the process with code 0"},
+                    Deed{"exit_in_create", ", create: ended the process with code"},
                     Deed{"overwrite_in_create", ", create: "},
                     Deed{"hang_in_describe", ", describe: did not return within 1 s"},
-                    Deed{"crash_in_describe", CRASHED("describe")},
-                    Deed{"crash_in_build", CRASHED("build")},
-                    Deed{"exit_in_build", ", build: ended the process with code 0"},
+                    Deed{"crash_in_describe", ", describe: crashed: "},
+                    Deed{"crash_in_build", ", build: crashed: "},
+                    Deed{"exit_in_build", ", build: ended the process with code"},
                     Deed{"hang_in_build", ", build: did not return within 1 s"},
-                    Deed{"crash_in_destroy", CRASHED("destroy")},
+                    Deed{"crash_in_destroy", ", destroy: crashed: "},
                     // Reading what it gave is the call of describe, too.
-                    Deed{"wild_pointer_in_seat", CRASHED("describe")}),
+                    Deed{"wild_pointer_in_seat", ", describe: crashed: "}),
     [](const auto& i) { return std::string(i.param.deed); });
 
 // What the host sees by itself: the plugin is chosen, and its instance refused.
@@ -171,6 +164,23 @@ TEST_F(EvilTest, AKernelThatFailsOrThrowsCostsThePassAndNotTheSeat) {
     seat->Cut(0, 0);
     seat->Run({&row, 1});
     EXPECT_TRUE(std::ranges::equal(seat->Logits(0), sound));
+  }
+}
+
+// The whole server: it listens and has threads when it tries a plugin.
+TEST_F(EvilTest, TheServerRefusesTheModelAndNamesPluginAndCall) {
+  const std::string model = dir_.File("fake.gguf");
+  test::FakeModel().WriteTo(model);
+  const std::vector<std::string> command = {
+      BLOOMERY_SERVE, "--host", "127.0.0.1",    "--port",   "0",
+      "-m",           model,    "--plugin-dir", dir_.path()};
+  for (const char* deed : {"crash_in_load", "exit_in_create", "abort_in_build"}) {
+    ::setenv("EVIL", deed, 1);
+    const auto done = apps::check::RunChild(command, std::chrono::seconds(60));
+    EXPECT_EQ(done.exit_code, 65) << done.output;
+    const std::string call = std::string(deed).substr(std::string(deed).rfind('_') + 1);
+    EXPECT_THAT(done.output, HasSubstr(binary() + ", " + call + ": "));
+    EXPECT_THAT(done.output, HasSubstr("tried in a process of its own; the plugin is broken"));
   }
 }
 

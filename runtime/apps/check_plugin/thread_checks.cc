@@ -3,6 +3,7 @@
 #include <bloomery/chat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <thread>
 
@@ -70,7 +71,12 @@ void StartNone(const Subject& subject) {
   const size_t before = ThreadsOfThisProcess();
   CheckingHost host;
   Live(subject, host, [&](const char* after) {
-    const size_t now = ThreadsOfThisProcess();
+    // A thread that was joined may still be leaving.
+    size_t now = ThreadsOfThisProcess();
+    for (int wait = 0; wait < 100 && now > before; ++wait) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      now = ThreadsOfThisProcess();
+    }
     Expect(now <= before, "after " + std::string(after) + " the process has " +
                               std::to_string(now - before) +
                               " threads more than before: threads are the host's");
