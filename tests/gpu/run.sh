@@ -3,9 +3,9 @@
 # packed, unpacked there. Prints a table; everything also goes to $OUT (./out where it is not set). Ends with 1
 # when a test failed. Under eight minutes on one H200.
 #
-#   tar xJf bloomery-gpu.tar.xz && bloomery-gpu/tests/gpu/run.sh [quick]
+#   tar xJf bloomery-gpu.tar.xz && bloomery-gpu/tests/gpu/run.sh [quick|hybrid]
 #
-# quick: tests alone.
+# quick: tests alone. hybrid: also a whole model with recurrent layers, tests and bench, a minute more.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 out=${OUT:-$PWD/out}
@@ -59,6 +59,12 @@ fi
 wait
 [ "${1:-}" = quick ] || BLOOMERY_TEST_MODEL=$model step "a whole model of 48 layers: decode = CPU bit for bit, prompt in its band" 90 \
   bin/gpu_test_seat --gtest_filter='CardWholeModel.*'
+hybrid=/tmp/bloomery-qwen3.6-35b-a3b-shape.gguf
+if [ "${1:-}" = hybrid ]; then
+  bin/bloomery fixture --arch qwen35moe --layers 40 --type Q4_K_M --vocab 248320 "$hybrid" >>"$log" 2>&1
+  BLOOMERY_TEST_HYBRID=$hybrid step "a hybrid model of 40 layers: decode = CPU bit for bit" 90 \
+    bin/gpu_test_seat --gtest_filter='CardHybridModel.*'
+fi
 {
   echo "Commit $(cat commit), $(date -u +%F), $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | head -1), $(nproc) cores"
   echo
@@ -78,6 +84,11 @@ if [ "${1:-}" != quick ]; then
     timeout 60 bin/bloomery bench -m "$model" -dev CUDA0 -p 512 -n 32 -r 1 -o steps | grep '^|'
     echo
     timeout 90 bin/gpu_bench_split "$model" -2 74 43
+    if [ "${1:-}" = hybrid ]; then
+      timeout 60 bin/bloomery bench -m "$hybrid" -dev CUDA0 -p 512 -n 128 -np 1,8 -r 3
+      timeout 60 bin/bloomery bench -m "$hybrid" -dev CUDA0 -ub 4096 -p 4096 -n 0 -r 3 | grep '^| Q'
+      timeout 60 bin/bloomery bench -m "$hybrid" -dev CUDA0 -p 0 -n 128 -d 4096 -r 3 | grep '^| Q'
+    fi
   } >"$out/bench.md" 2>"$out/bench.err"
   cat "$out/bench.md"
   sort -u "$out/bench.err" | head -5

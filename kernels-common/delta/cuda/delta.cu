@@ -169,14 +169,15 @@ __device__ void BringRows(const DeltaRowsArgs& p, std::int32_t head, std::int32_
   }
 }
 
-// The tree 4, 2, 1 over the lanes of a column; each of them gets the sum.
-__device__ __forceinline__ float2 Joined(float2 sum) {
+// The tree 4, 2, 1 over the lanes of a column, of both sums at once; each lane gets them.
+__device__ __forceinline__ void Join(float2* a, float2* b) {
 #pragma unroll
   for (int step = kSums / 2; step > 0; step /= 2) {
-    sum.x += __shfl_xor_sync(0xFFFFFFFFU, sum.x, step);
-    sum.y += __shfl_xor_sync(0xFFFFFFFFU, sum.y, step);
+    a->x += __shfl_xor_sync(0xFFFFFFFFU, a->x, step);
+    a->y += __shfl_xor_sync(0xFFFFFFFFU, a->y, step);
+    b->x += __shfl_xor_sync(0xFFFFFFFFU, b->x, step);
+    b->y += __shfl_xor_sync(0xFFFFFFFFU, b->y, step);
   }
-  return sum;
 }
 
 // A lane's part of one row's vector in shared memory.
@@ -196,7 +197,6 @@ __device__ __forceinline__ void LoadKeys(const float* from, float (&keys)[kKeys]
 template <int kKeys, bool kWhole>
 struct Columns {
   float2 s[kKeys];
-  float k[kKeys];     // of the row that comes next
   std::int32_t lane;  // of the columns: its keys are lane mod 8
   std::int32_t dim;   // key_dim
   std::size_t step;   // floats between its keys in a lane of the plane
@@ -214,31 +214,27 @@ struct Columns {
   }
 
   // S = d S, and the lane's part of S^T k.
-  __device__ __forceinline__ float2 Decay(float decay, const float* key) {
-    LoadKeys(key, k);
+  __device__ __forceinline__ float2 Decay(float decay, const float (&k)[kKeys]) {
     float2 m = make_float2(0.0F, 0.0F);
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
+      if (!Has(i)) continue;
       s[i].x = decay * s[i].x;
       s[i].y = decay * s[i].y;
-      if (!Has(i)) continue;
       m.x = ExactFma(s[i].x, k[i], m.x);
       m.y = ExactFma(s[i].y, k[i], m.y);
     }
     return m;
   }
 
-  // S = S + k u, kept at `keep` where that is not null; the lane's part of S^T q. kNext: then
-  // Decay of the next row, whose part goes to *m.
-  template <bool kNext>
-  __device__ __forceinline__ float2 Correct(float2 u, const float* query, float* keep, float decay,
-                                            const float* next_key, float2* m) {
-    float q[kKeys];
-    float after[kKeys];
-    LoadKeys(query, q);
-    if constexpr (kNext) LoadKeys(next_key, after);
+  // S = S + k u, kKeep: kept at `keep`; the lane's part of S^T q. kNext: then Decay of the next
+  // row, of key `next`, whose part goes to *m.
+  template <bool kNext, bool kKeep>
+  __device__ __forceinline__ float2 Correct(float2 u, const float (&k)[kKeys],
+                                            const float (&q)[kKeys], float* keep, float decay,
+                                            const float (&next)[kKeys], float2* m) {
     float2 out = make_float2(0.0F, 0.0F);
-    float2 next = make_float2(0.0F, 0.0F);
+    float2 after = make_float2(0.0F, 0.0F);
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
       if (!Has(i)) continue;
@@ -246,23 +242,17 @@ struct Columns {
       s[i].y = ExactFma(k[i], u.y, s[i].y);
       out.x = ExactFma(s[i].x, q[i], out.x);
       out.y = ExactFma(s[i].y, q[i], out.y);
-      if (keep != nullptr) {
+      if constexpr (kKeep) {
         *reinterpret_cast<float2*>(keep + static_cast<std::size_t>(i) * step) = s[i];
       }
       if constexpr (kNext) {
         s[i].x = decay * s[i].x;
         s[i].y = decay * s[i].y;
-        next.x = ExactFma(s[i].x, after[i], next.x);
-        next.y = ExactFma(s[i].y, after[i], next.y);
+        after.x = ExactFma(s[i].x, next[i], after.x);
+        after.y = ExactFma(s[i].y, next[i], after.y);
       }
     }
-    if constexpr (kNext) {
-#pragma unroll
-      for (int i = 0; i < kKeys; ++i) {
-        k[i] = after[i];
-      }
-      *m = next;
-    }
+    if constexpr (kNext) *m = after;
     return out;
   }
 };
@@ -276,34 +266,66 @@ struct Place {
   bool inside;            // columns that are there
 };
 
-// By the warps that hold the state: `count` rows of a chunk, the first of them row `first`.
+// By the warps that hold the state: the rows of a chunk, one after another. The read of a row is
+// joined together with the correction towards the next, and stored then.
 template <int kKeys, bool kWhole>
-__device__ void RunRows(const DeltaRowsArgs& p, const Chunk<kKeys>& chunk, std::int32_t slot,
-                        std::int32_t first, std::int32_t count, const Place& place,
-                        Columns<kKeys, kWhole>& columns) {
-  const int at = columns.lane * Chunk<kKeys>::kLaneStride;
-  float2 m = columns.Decay(chunk.decay[0], chunk.k[0] + at);
-  for (std::int32_t i = 0; i < count; ++i) {
-    m = Joined(m);
-    const float2 v = *reinterpret_cast<const float2*>(&chunk.v[i][place.of_block]);
-    const float2 u = make_float2(chunk.strength[i] * (v.x - m.x), chunk.strength[i] * (v.y - m.y));
-    const std::int32_t lane_out = chunk.lane_out[i];
-    float* const keep =
-        lane_out < 0 || !place.inside ? nullptr : LaneOf(p.state, slot, lane_out) + place.in_lane;
-    float2 out;
-    if (i + 1 < count) {
-      out = columns.template Correct<true>(u, chunk.q[i] + at, keep, chunk.decay[i + 1],
-                                           chunk.k[i + 1] + at, &m);
-    } else {
-      out = columns.template Correct<false>(u, chunk.q[i] + at, keep, 0.0F, nullptr, nullptr);
+struct RowsOfChunk {
+  const DeltaRowsArgs& p;
+  const Chunk<kKeys>& chunk;
+  const Place& place;
+  std::int32_t slot;
+  std::int32_t count;
+  Columns<kKeys, kWhole>& columns;
+  int at = 0;            // of the lane's keys in a row of the chunk
+  float* out = nullptr;  // of the row whose read is under way
+  float2 read = {0.0F, 0.0F};
+  float2 m = {0.0F, 0.0F};
+
+  __device__ __forceinline__ void Run(std::int32_t first) {
+    float even[kKeys];  // keys of even rows
+    float odd[kKeys];
+    at = columns.lane * Chunk<kKeys>::kLaneStride;
+    out = p.out + (static_cast<std::size_t>(first) * p.value_heads + place.head) * p.value_dim +
+          place.j;
+    LoadKeys(chunk.k[0] + at, even);
+    m = columns.Decay(chunk.decay[0], even);
+    for (std::int32_t i = 0; i < count; i += 2) {
+      Row(i, even, odd);
+      if (i + 1 < count) Row(i + 1, odd, even);
     }
-    out = Joined(out);
-    if (place.inside && columns.lane == 0) {
-      const std::size_t row = static_cast<std::size_t>(first + i) * p.value_heads + place.head;
-      *reinterpret_cast<float2*>(p.out + row * p.value_dim + place.j) = out;
+    Join(&read, &m);
+    Store();
+  }
+
+  // Row i of key k; that of the row behind it goes to `next`.
+  __device__ __forceinline__ void Row(std::int32_t i, const float (&k)[kKeys],
+                                      float (&next)[kKeys]) {
+    float q[kKeys];
+    const bool more = i + 1 < count;
+    LoadKeys(chunk.q[i] + at, q);
+    LoadKeys(chunk.k[more ? i + 1 : i] + at, next);
+    const float2 v = *reinterpret_cast<const float2*>(&chunk.v[i][place.of_block]);
+    const float strength = chunk.strength[i];
+    const float decay = chunk.decay[more ? i + 1 : i];
+    const std::int32_t lane_out = chunk.lane_out[i];
+    Join(&read, &m);
+    if (i > 0) Store();
+    const float2 u = make_float2(strength * (v.x - m.x), strength * (v.y - m.y));
+    if (lane_out < 0 || !place.inside) {
+      read = more ? columns.template Correct<true, false>(u, k, q, nullptr, decay, next, &m)
+                  : columns.template Correct<false, false>(u, k, q, nullptr, decay, next, &m);
+    } else {
+      float* const keep = LaneOf(p.state, slot, lane_out) + place.in_lane;
+      read = more ? columns.template Correct<true, true>(u, k, q, keep, decay, next, &m)
+                  : columns.template Correct<false, true>(u, k, q, keep, decay, next, &m);
     }
   }
-}
+
+  __device__ __forceinline__ void Store() {
+    if (place.inside && columns.lane == 0) *reinterpret_cast<float2*>(out) = read;
+    out += static_cast<std::size_t>(p.value_heads) * p.value_dim;
+  }
+};
 
 // Block (columns of a head, stretch). kWhole: heads have 8 * kKeys keys.
 template <int kKeys, bool kWhole>
@@ -345,7 +367,8 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   for (std::int32_t done = 0, turn = 0; done < stretch.rows; done += kRows, turn ^= 1) {
     if (holds) {
-      RunRows(p, chunks[turn], stretch.slot, stretch.first + done, count(done), place, mine);
+      RowsOfChunk<kKeys, kWhole> rows = {p, chunks[turn], place, stretch.slot, count(done), mine};
+      rows.Run(stretch.first + done);
     } else if (done + kRows < stretch.rows) {
       BringRows(p, head, key_head, column, stretch.first + done + kRows, count(done + kRows),
                 chunks[turn ^ 1]);

@@ -165,6 +165,41 @@ __device__ __forceinline__ float OneRowValue<kQ4K>(const std::byte* tile, const 
   return u[0];
 }
 
+// Codes of five bits have no bytes to spare: both sub-blocks of a pair are put together.
+template <>
+__device__ __forceinline__ float OneRowValue<kQ5K>(const std::byte* tile, const std::byte* codes,
+                                                   const std::byte* high, const std::byte* low) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const uint2 own = reinterpret_cast<const uint2*>(codes)[lane];
+  const bool odd = (lane & 4) != 0;
+  std::uint32_t fifth[4];
+  FromShared::Words(tile + 2048 + lane * 16, fifth);
+  int sums[4] = {};
+#pragma unroll 1
+  for (int pair = 0; pair < 4; ++pair) {
+    const bool mine = lane / 8 == pair;
+    std::uint32_t a[4];
+    std::uint32_t b[4];
+    FromShared::Words(tile + pair * 512 + lane * 16, b);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      a[i] = (b[i] & 0x0F0F0F0FU) | ((fifth[i] << 4) & 0x10101010U);
+      b[i] = ((b[i] >> 4) & 0x0F0F0F0FU) | ((fifth[i] << 3) & 0x10101010U);
+      fifth[i] >>= 2;
+    }
+    MmaUnsigned32(sums, a, mine && !odd ? own.x : 0U, mine && !odd ? own.y : 0U);
+    MmaUnsigned32(sums, b, mine && odd ? own.x : 0U, mine && odd ? own.y : 0U);
+  }
+  // ScaleQ4K has odd sub-blocks 16 times as large.
+  sums[1] *= 16;
+  sums[3] *= 16;
+  const int none[4] = {};
+  SixBitRows scales;
+  LoadRows<FromShared>(tile + 2560, lane, scales.rows);
+  return ScaleQ4K(scales, lane % 4, sums, none,
+                  [&](const std::uint32_t(&mins)[2]) { return SumOfSums(mins, high, low); });
+}
+
 template <>
 __device__ __forceinline__ float OneRowValue<kQ6K>(const std::byte* tile, const std::byte* codes,
                                                    const std::byte* high, const std::byte* low) {

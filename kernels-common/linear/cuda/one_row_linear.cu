@@ -11,6 +11,7 @@ namespace bloomery::kernels::cuda {
 namespace {
 
 constexpr int kChunkQ4K = 144;  // of 16 bytes, in a tile
+constexpr int kChunkQ5K = 176;
 constexpr int kChunkQ6K = 210;
 // A warp's shared memory: a tile, 256 codes, their sums of 16 cut in two.
 constexpr int kTileRoom = kChunkQ6K * 16;
@@ -22,7 +23,7 @@ struct OneRowJob {
   const float* bias;
   const float* residual;
   float* y;
-  std::int32_t q6k;
+  std::int32_t type;
   std::int32_t n;
   std::int32_t first_tile;  // INT_MAX: no such job
 };
@@ -52,8 +53,9 @@ __device__ __forceinline__ void LoadEight(const float* from, float (&v)[8]) {
 
 // kGroups groups of 256 in a row, a warp for each; a block makes one row tile. Small blocks: 320 of
 // 8 warps take 4.9 us for QKV where 107 of three tiles each took 6.1.
-template <int kGroups, bool kNorm>
-__global__ void __launch_bounds__(32 * kGroups, kGroups == 8 ? 6 : 3)
+// kFive: some matrix is Q5_K, which takes registers of its own.
+template <int kGroups, bool kNorm, bool kFive>
+__global__ void __launch_bounds__(32 * kGroups, (kGroups == 8 ? 6 : 3) - (kFive ? 1 : 0))
     OneRowKernel(const __grid_constant__ OneRowParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   AllowNext();
@@ -61,9 +63,10 @@ __global__ void __launch_bounds__(32 * kGroups, kGroups == 8 ? 6 : 3)
   const int warp = static_cast<int>(threadIdx.x / 32);  // its group
   const int tile = static_cast<int>(blockIdx.x);
   const OneRowJob& job = p.jobs[JobOf(p, tile)];
-  const bool q6k = job.q6k != 0;
+  const bool q6k = job.type == kQ6K;
   std::byte* mine = shared + warp * kWarpBytes;
-  const int chunks = q6k ? kChunkQ6K : kChunkQ4K;
+  const bool five = kFive && job.type == kQ5K;
+  const int chunks = q6k ? kChunkQ6K : five ? kChunkQ5K : kChunkQ4K;
   const auto index = static_cast<unsigned>((tile - job.first_tile) * kGroups + warp);
   const std::byte* from = job.data + static_cast<std::size_t>(index) * chunks * 16 + lane * 16;
 #pragma unroll
@@ -105,8 +108,15 @@ __global__ void __launch_bounds__(32 * kGroups, kGroups == 8 ? 6 : 3)
   OwnCodes::Store(own, codes.words, codes.sum);
   WaitForCopies<0>();
   __syncwarp();
-  const float u = q6k ? OneRowValue<kQ6K>(mine, own, own + OwnCodes::kHigh, own + OwnCodes::kLow)
-                      : OneRowValue<kQ4K>(mine, own, own + OwnCodes::kHigh, own + OwnCodes::kLow);
+  float u = 0.0F;
+  if (kFive && five) {
+    if constexpr (kFive) {
+      u = OneRowValue<kQ5K>(mine, own, own + OwnCodes::kHigh, own + OwnCodes::kLow);
+    }
+  } else {
+    u = q6k ? OneRowValue<kQ6K>(mine, own, own + OwnCodes::kHigh, own + OwnCodes::kLow)
+            : OneRowValue<kQ4K>(mine, own, own + OwnCodes::kHigh, own + OwnCodes::kLow);
+  }
   if (lane % 4 < 2) {
     partial[warp * 16 + lane / 4 + 8 * (lane % 4)] = __fmaf_rn(codes.scale, u, 0.0F);
   }
@@ -131,17 +141,23 @@ constexpr std::size_t SharedBytes() {
 static_assert(SharedBytes<8, true>() <= 99 * 1024 && SharedBytes<16, true>() <= 99 * 1024);
 
 template <int kGroups, bool kNorm>
-cudaError_t StartShape(const Launch& launch, const OneRowParams& p) {
+cudaError_t StartShape(const Launch& launch, const OneRowParams& p, bool five) {
   return Start(launch, dim3(static_cast<unsigned>(p.tiles)), dim3(32 * kGroups),
-               SharedBytes<kGroups, kNorm>(), OneRowKernel<kGroups, kNorm>, p);
+               SharedBytes<kGroups, kNorm>(),
+               five ? OneRowKernel<kGroups, kNorm, true> : OneRowKernel<kGroups, kNorm, false>, p);
+}
+
+template <int kGroups, bool kNorm>
+cudaError_t AllowShape() {
+  constexpr std::size_t kBytes = SharedBytes<kGroups, kNorm>();
+  const cudaError_t status = AllowShared(OneRowKernel<kGroups, kNorm, true>, kBytes);
+  return status == cudaSuccess ? AllowShared(OneRowKernel<kGroups, kNorm, false>, kBytes) : status;
 }
 
 template <int kGroups>
 cudaError_t Allow() {
-  const cudaError_t status = AllowShared(OneRowKernel<kGroups, true>, SharedBytes<kGroups, true>());
-  return status == cudaSuccess
-             ? AllowShared(OneRowKernel<kGroups, false>, SharedBytes<kGroups, false>())
-             : status;
+  const cudaError_t status = AllowShape<kGroups, true>();
+  return status == cudaSuccess ? AllowShape<kGroups, false>() : status;
 }
 
 // Row tiles up to which a block for each is what the card takes at a time.
@@ -159,7 +175,8 @@ bool OneRowFits(const RowsParams& p) {
   bool fits = p.rows == 1 && p.row_map == nullptr && p.normed.data == nullptr &&
               p.normed_f32 == nullptr && (p.k == 2048 || p.k == 4096) && Tiles(p) <= kTilesMax;
   for (std::int32_t i = 0; i < p.count; ++i) {
-    fits = fits && (p.matrices[i].type == kQ4K || p.matrices[i].type == kQ6K);
+    fits = fits &&
+           (p.matrices[i].type == kQ4K || p.matrices[i].type == kQ5K || p.matrices[i].type == kQ6K);
   }
   return fits;
 }
@@ -175,18 +192,20 @@ cudaError_t StartOneRow(const Launch& launch, const RowsParams& from) {
   p.norm_weight = from.norm_weight;
   p.live = from.live;
   p.eps = from.eps;
+  bool five = false;
   for (std::int32_t i = 0; i < kRowsMatricesMax; ++i) {
     OneRowJob& job = p.jobs[i];
     job.first_tile = INT_MAX;
     if (i >= from.count) continue;
     const RowsMatrix& m = from.matrices[i];
-    job = {m.data, m.scale, m.bias, m.residual, m.y, m.type == kQ6K ? 1 : 0, m.n, p.tiles};
+    job = {m.data, m.scale, m.bias, m.residual, m.y, m.type, m.n, p.tiles};
     p.tiles += (m.n + 15) / 16;
+    five = five || m.type == kQ5K;
   }
   const bool norm = p.norm_weight != nullptr;
   if (from.k == 2048)
-    return norm ? StartShape<8, true>(launch, p) : StartShape<8, false>(launch, p);
-  return norm ? StartShape<16, true>(launch, p) : StartShape<16, false>(launch, p);
+    return norm ? StartShape<8, true>(launch, p, five) : StartShape<8, false>(launch, p, five);
+  return norm ? StartShape<16, true>(launch, p, five) : StartShape<16, false>(launch, p, five);
 }
 
 }  // namespace bloomery::kernels::cuda

@@ -1,7 +1,8 @@
-// The two expert launches of one row at the shapes where decode is measured: up to 128 experts, 8
-// picks, rows of 2048 values into the experts and 768 between gate/up and down, Q4_K (down also
-// Q6_K). A launch takes as long as one warp takes for its path, so here is one tile (or a pair) a
-// warp, in registers, in a straight line; rows_experts.cu does the same for every other shape.
+// The two expert launches of one row at the shapes where decode is measured: up to 128 or 256
+// experts, 8 picks, rows of 2048 values into the experts and 768 or 512 between gate/up and down,
+// Q4_K (down also Q6_K). A launch takes as long as one warp takes for its path, so here is one tile
+// (or a pair) a warp, in registers, in a straight line; rows_experts.cu does the same for every
+// other shape.
 #include "kernels-common/cuda/launch.cuh"
 #include "kernels-common/linear/cuda/one_row.cuh"
 #include "kernels-common/moe/cuda/one_row_route.cuh"
@@ -12,13 +13,12 @@ namespace {
 
 constexpr int kPicks = kOneRowPicks;
 constexpr int kInGroups = 2048 / 256;  // of gate and up
-constexpr int kOutGroups = 768 / 256;  // of down
-constexpr int kExpertsMax = kOneRowExperts;
-constexpr int kDownWarps = kPicks * kOutGroups;
-// Floats from pick to pick of down's t: the 4 rows x 8 picks of a warp meet in no bank.
-constexpr int kPickStride = 16 * kOutGroups + 4;
+constexpr int kFewExperts = kOneRowExperts;
+constexpr int kManyExperts = 2 * kOneRowExperts;
 
-// A block: 16 rows of gate and of up of one pick; a warp a group of 256 values.
+// A block: 16 rows of gate and of up of one pick; a warp a group of 256 values. Up to 32 * kSlots
+// experts.
+template <int kSlots>
 __global__ void __launch_bounds__(32 * kInGroups, 3)
     OneRowGateUpKernel(const __grid_constant__ GateUpParams p) {
   __shared__ float partial[2 * kInGroups * 16];
@@ -38,9 +38,9 @@ __global__ void __launch_bounds__(32 * kInGroups, 3)
       *reinterpret_cast<const uint2*>(row + p.quantised.sums_offset + 32 * group + 8 * (lane % 4));
   const float scale = reinterpret_cast<const float*>(row + p.quantised.scales_offset)[group];
   if (group == 0) {
-    float logits[4];
+    float logits[kSlots];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kSlots; ++j) {
       logits[j] = 32 * j + lane < p.experts ? p.router.logits[32 * j + lane] : 0.0F;
     }
     const Routed routed = RouteUpTo(logits, p.experts, pick, [](int, std::int32_t) {});
@@ -99,11 +99,14 @@ __global__ void __launch_bounds__(32 * kInGroups, 3)
   }
 }
 
-// A block: 16 outputs; a warp one group of one pick.
-template <int kType>
-__global__ void __launch_bounds__(32 * kDownWarps, 1)
+// A block: 16 outputs; a warp one of kOutGroups groups of one pick.
+template <int kType, int kOutGroups>
+__global__ void __launch_bounds__(32 * kPicks * kOutGroups, 1)
     OneRowDownKernel(const __grid_constant__ DownParams p) {
   using Tile = CardTile<kType>;
+  constexpr int kDownWarps = kPicks * kOutGroups;
+  // Floats from pick to pick of t: the 4 rows x 8 picks of a warp meet in no bank.
+  constexpr int kPickStride = 16 * kOutGroups + 4;
   __shared__ __align__(16) std::byte exchange[kDownWarps * OwnCodes::kBytes];
   __shared__ float partial[kPicks * kPickStride];
   AllowNext();
@@ -125,7 +128,8 @@ __global__ void __launch_bounds__(32 * kDownWarps, 1)
   const std::int32_t now = __ldcg(p.ids + pick);
   const bool with_host = HasHostPart(p.hand_off);
   float v[8];
-  LoadStretch(p.h + static_cast<std::size_t>(pick) * p.h_stride, 256 * group + 8 * lane, 768, v);
+  LoadStretch(p.h + static_cast<std::size_t>(pick) * p.h_stride, 256 * group + 8 * lane,
+              256 * kOutGroups, v);
   const int output = 16 * static_cast<int>(blockIdx.x) + static_cast<int>(threadIdx.x) / kPicks;
   const int of_pick = static_cast<int>(threadIdx.x) % kPicks;
   const bool sums_up = threadIdx.x < 16 * kPicks;
@@ -172,33 +176,47 @@ __global__ void __launch_bounds__(32 * kDownWarps, 1)
   }
 }
 
+template <int kType>
+cudaError_t StartDown(const Launch& launch, DownParams& p) {
+  const bool long_rows = p.k == 768;
+  return Start(launch, dim3(p.n / 16), dim3(p.k / 256 * 32 * kPicks), 0,
+               long_rows ? OneRowDownKernel<kType, 3> : OneRowDownKernel<kType, 2>, p);
+}
+
+template <int kType>
+cudaError_t PrepareDown() {
+  const cudaError_t status = PreferShared(OneRowDownKernel<kType, 3>);
+  return status == cudaSuccess ? PreferShared(OneRowDownKernel<kType, 2>) : status;
+}
+
 }  // namespace
 
 bool HasOneRowGateUp(const GateUpParams& p) {
-  return p.rows == 1 && p.top_k == kPicks && p.experts <= kExpertsMax && p.k == 256 * kInGroups &&
+  return p.rows == 1 && p.top_k == kPicks && p.experts <= kManyExperts && p.k == 256 * kInGroups &&
          p.n % 16 == 0 && p.gate.type == kQ4K && p.up.type == kQ4K &&
          p.gate.expert_bytes == p.up.expert_bytes;
 }
 
 bool HasOneRowDown(const DownParams& p) {
-  return p.rows == 1 && p.top_k == kPicks && p.k == 256 * kOutGroups && p.n % 16 == 0 &&
+  return p.rows == 1 && p.top_k == kPicks && (p.k == 512 || p.k == 768) && p.n % 16 == 0 &&
          (p.down.type == kQ4K || p.down.type == kQ6K);
 }
 
 cudaError_t OneRowGateUp(const Launch& launch, GateUpParams& p) {
-  return Start(launch, dim3(p.n / 16, kPicks), dim3(32 * kInGroups), 0, OneRowGateUpKernel, p);
+  const auto kernel = p.experts <= kFewExperts ? OneRowGateUpKernel<kFewExperts / 32>
+                                               : OneRowGateUpKernel<kManyExperts / 32>;
+  return Start(launch, dim3(p.n / 16, kPicks), dim3(32 * kInGroups), 0, kernel, p);
 }
 
 cudaError_t OneRowDown(const Launch& launch, DownParams& p) {
-  return Start(launch, dim3(p.n / 16), dim3(32 * kDownWarps), 0,
-               p.down.type == kQ4K ? OneRowDownKernel<kQ4K> : OneRowDownKernel<kQ6K>, p);
+  return p.down.type == kQ4K ? StartDown<kQ4K>(launch, p) : StartDown<kQ6K>(launch, p);
 }
 
 cudaError_t PrepareOneRowExperts() {
-  cudaError_t status = PreferShared(OneRowGateUpKernel);
-  if (status == cudaSuccess) status = PreferShared(OneRowDownKernel<kQ4K>);
-  if (status == cudaSuccess) status = PreferShared(OneRowDownKernel<kQ6K>);
-  return status;
+  cudaError_t status = PreferShared(OneRowGateUpKernel<kFewExperts / 32>);
+  if (status == cudaSuccess) status = PreferShared(OneRowGateUpKernel<kManyExperts / 32>);
+  if (status == cudaSuccess) status = PrepareDown<kQ4K>();
+  return status == cudaSuccess ? PrepareDown<kQ6K>() : status;
 }
 
 }  // namespace bloomery::kernels::cuda

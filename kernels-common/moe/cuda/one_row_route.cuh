@@ -1,5 +1,5 @@
-// Inside CUDA sources: routing and the sum of picks of one row of up to 128 experts and 8 picks,
-// the shapes that decode speed depends on (one_row_experts.cu, layer/cuda).
+// Inside CUDA sources: routing and the sum of picks of one row of up to 128 or 256 experts and 8
+// picks, the shapes that decode speed depends on (one_row_experts.cu, layer/cuda).
 #pragma once
 
 #include "kernels-common/linear/cuda/row_codes.cuh"
@@ -26,31 +26,40 @@ struct Routed {
   }
 };
 
-// `p`: logits of experts 32j + lane, 0 where there is none. each(pick, id) is called as soon as an
-// expert is known.
-template <class Each>
-__device__ __forceinline__ Routed RouteUpTo(float (&p)[4], int experts, int last,
+// `p`: logits of experts 32j + lane, 0 where there is none; kSlots is a power of two. each(pick,
+// id) is called as soon as an expert is known.
+template <int kSlots, class Each>
+__device__ __forceinline__ Routed RouteUpTo(float (&p)[kSlots], int experts, int last,
                                             const Each& each) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const bool finite = Softmax(p, experts);
-  std::int32_t key[4];
+  std::int32_t key[kSlots];
 #pragma unroll
-  for (int j = 0; j < 4; ++j) key[j] = 32 * j + lane < experts ? __float_as_int(p[j]) : -1;
+  for (int j = 0; j < kSlots; ++j) key[j] = 32 * j + lane < experts ? __float_as_int(p[j]) : -1;
   Routed routed = {0, 0, 0.0F, 0.0F, finite};
 #pragma unroll 1
   for (int pick = 0; pick <= last; ++pick) {
-    const bool a = key[1] > key[0];
-    const bool b = key[3] > key[2];
-    const std::int32_t low = a ? key[1] : key[0];
-    const std::int32_t high = b ? key[3] : key[2];
-    const bool c = high > low;
-    const std::int32_t best = c ? high : low;
-    const int slot = c ? (b ? 3 : 2) : (a ? 1 : 0);
-    const std::int32_t most = __reduce_max_sync(kAllLanes, best);
-    const std::int32_t id =
-        __reduce_min_sync(kAllLanes, best == most ? 32 * slot + lane : kOneRowExperts);
+    std::int32_t best[kSlots];
+    int slot[kSlots];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) key[j] = 32 * j + lane == id ? -1 : key[j];
+    for (int j = 0; j < kSlots; ++j) {
+      best[j] = key[j];
+      slot[j] = j;
+    }
+#pragma unroll
+    for (int step = 1; step < kSlots; step *= 2) {  // the lower slot where they are equal
+#pragma unroll
+      for (int j = 0; j < kSlots; j += 2 * step) {
+        if (best[j + step] <= best[j]) continue;
+        best[j] = best[j + step];
+        slot[j] = slot[j + step];
+      }
+    }
+    const std::int32_t most = __reduce_max_sync(kAllLanes, best[0]);
+    const std::int32_t id =
+        __reduce_min_sync(kAllLanes, best[0] == most ? 32 * slot[0] + lane : 32 * kSlots);
+#pragma unroll
+    for (int j = 0; j < kSlots; ++j) key[j] = 32 * j + lane == id ? -1 : key[j];
     routed.picked += __int_as_float(most);
     routed.id = id;
     each(pick, id);

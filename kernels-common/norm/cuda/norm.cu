@@ -63,9 +63,10 @@ __device__ __forceinline__ float Normed(const NormParameters& p, float x, float 
   return normed * (p.silu ? ExactSilu(gate[i]) : ExactSigmoid(gate[i]));
 }
 
-// p.parts warps a vector: each works out the norm, then takes every parts-th stretch of 256.
-// kVector: dim divides by 8 and all rows are 16-byte aligned.
-template <bool kVector>
+// p.parts warps a vector: each works out the norm, then takes every parts-th stretch of 32 * kLane
+// values. kLane: values that a lane reads at once, 8 or 4 where dim divides by them and all rows
+// are 16-byte aligned, else 1; rows are quantised with 8.
+template <int kLane>
 __global__ void __launch_bounds__(32 * kWarps) RmsNormKernel(const NormParameters p) {
   WaitForInputs();
   AllowNext();
@@ -84,26 +85,32 @@ __global__ void __launch_bounds__(32 * kWarps) RmsNormKernel(const NormParameter
                           ? nullptr
                           : p.gate + static_cast<std::size_t>(row) * p.gate_stride + group * p.dim;
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
-  if constexpr (kVector) {
-    std::byte* codes = p.quantised.data + static_cast<std::size_t>(row) * p.quantised.row_bytes;
-    for (std::int32_t start = 256 * (warp % p.parts); start < p.dim; start += 256 * p.parts) {
-      const std::int32_t first = start + 8 * lane;
-      float v[8] = {};
+  if constexpr (kLane > 1) {
+    constexpr std::int32_t kStretch = 32 * kLane;
+    for (std::int32_t start = kStretch * (warp % p.parts); start < p.dim;
+         start += kStretch * p.parts) {
+      const std::int32_t first = start + kLane * lane;
+      float v[kLane] = {};
       if (first < p.dim) {
-        const float4 a = *reinterpret_cast<const float4*>(x + first);
-        const float4 b = *reinterpret_cast<const float4*>(x + first + 4);
-        const float in[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          v[j] = Normed(p, in[j], r, gate, first + j);
-        }
-        if (y != nullptr) {
-          *reinterpret_cast<float4*>(y + first) = make_float4(v[0], v[1], v[2], v[3]);
-          *reinterpret_cast<float4*>(y + first + 4) = make_float4(v[4], v[5], v[6], v[7]);
+        for (int j = 0; j < kLane; j += 4) {
+          const float4 in = *reinterpret_cast<const float4*>(x + first + j);
+          v[j] = Normed(p, in.x, r, gate, first + j);
+          v[j + 1] = Normed(p, in.y, r, gate, first + j + 1);
+          v[j + 2] = Normed(p, in.z, r, gate, first + j + 2);
+          v[j + 3] = Normed(p, in.w, r, gate, first + j + 3);
+          if (y != nullptr) {
+            *reinterpret_cast<float4*>(y + first + j) =
+                make_float4(v[j], v[j + 1], v[j + 2], v[j + 3]);
+          }
         }
       }
-      if (p.quantised.data != nullptr) {
-        QuantiseStretch(v, start, p.quantised, codes);
+      if constexpr (kLane == 8) {
+        if (p.quantised.data != nullptr) {
+          std::byte* codes =
+              p.quantised.data + static_cast<std::size_t>(row) * p.quantised.row_bytes;
+          QuantiseStretch(v, start, p.quantised, codes);
+        }
       }
     }
   } else {
@@ -137,8 +144,9 @@ bool Aligned16(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 
 }  // namespace
 
 cudaError_t PrepareNorm() {
-  cudaError_t status = PreferShared(RmsNormKernel<true>);
-  if (status == cudaSuccess) status = PreferShared(RmsNormKernel<false>);
+  cudaError_t status = PreferShared(RmsNormKernel<8>);
+  if (status == cudaSuccess) status = PreferShared(RmsNormKernel<4>);
+  if (status == cudaSuccess) status = PreferShared(RmsNormKernel<1>);
   return status == cudaSuccess ? PreferShared(L2NormKernel) : status;
 }
 
@@ -179,8 +187,10 @@ cudaError_t RmsNormRows(const Launch& launch, const RmsNormRowsArgs& args) {
     return cudaSuccess;
   }
   const dim3 grid(static_cast<unsigned>((warps + kWarps - 1) / kWarps));
-  return vector ? Start(launch, grid, dim3(32 * kWarps), 0, RmsNormKernel<true>, p)
-                : Start(launch, grid, dim3(32 * kWarps), 0, RmsNormKernel<false>, p);
+  // Heads too short for 8 values a lane.
+  const bool heads = vector && n.dim <= 128 && args.quantised.data == nullptr;
+  const auto kernel = heads ? RmsNormKernel<4> : vector ? RmsNormKernel<8> : RmsNormKernel<1>;
+  return Start(launch, grid, dim3(32 * kWarps), 0, kernel, p);
 }
 
 }  // namespace bloomery::kernels::cuda

@@ -60,7 +60,26 @@ class Feeder {
 
   void Cut(int64_t length) {
     for (int64_t slot = 0; slot < slots_; ++slot) {
-      runner_.Cut(static_cast<int32_t>(slot), static_cast<int32_t>(length));
+      const auto of = static_cast<int32_t>(slot);
+      const auto to = static_cast<int32_t>(length);
+      if (runner_.Keepable(of, to) < to && length == marked_) {
+        runner_.RestoreCheckpoint(of, to, states_[static_cast<size_t>(slot)]);
+      } else {
+        runner_.Cut(of, to);
+      }
+    }
+  }
+
+  // All slots hold `length` rows and will be cut back to them: keeps what cannot be cut by
+  // position.
+  void Mark(int64_t length) {
+    marked_ = length;
+    if (runner_.CheckpointBytes() == 0 || length == 0) return;
+    states_.resize(static_cast<size_t>(slots_));
+    for (int64_t slot = 0; slot < slots_; ++slot) {
+      std::vector<std::byte>& state = states_[static_cast<size_t>(slot)];
+      state.resize(runner_.CheckpointBytes());
+      runner_.ReadCheckpoint(static_cast<int32_t>(slot), state);
     }
   }
 
@@ -88,6 +107,8 @@ class Feeder {
   int64_t slots_;
   std::vector<int32_t> ids_;  // [slots][rows]
   std::vector<exec::PassRow> pass_;
+  int64_t marked_ = 0;
+  std::vector<std::vector<std::byte>> states_;  // behind `marked_` rows, where there are any
 };
 
 // What was counted between two looks.
@@ -144,6 +165,7 @@ BenchResult RunBench(exec::PassRunner& runner, const BenchCase& what, int32_t re
   Feeder feeder(runner, end, what.slots);
   const auto fill = [&] {
     for (int64_t slot = 0; slot < what.slots; ++slot) feeder.Fill(slot, 0, what.depth, false);
+    feeder.Mark(what.depth);
   };
   const bool greedy = what.greedy && what.tokens > 0;
   // Slots at their depth, before each run.

@@ -29,32 +29,36 @@ using testing::TestLaunch;
 constexpr float kUntouched = 7.0F;
 
 TEST(CardSlice, PartsOfEachVectorLieOneAfterAnother) {
+  struct Part {
+    std::int32_t dim, first, count;
+  };
   constexpr std::size_t kRows = 5;
   constexpr std::int32_t kGroups = 3;
-  constexpr std::int32_t kDim = 70;
-  constexpr std::int32_t kFirst = 9;
-  constexpr std::int32_t kCount = 33;
-  Random random(1);
-  const std::vector<float> x = random.Values(kRows * kGroups * kDim);
-  const DeviceArray<float> device_x(x);
-  const DeviceArray<float> y(std::vector<float>(kRows * kGroups * kCount, kUntouched));
-  const DeviceArray<std::int32_t> live(std::vector<std::int32_t>{4});
-  Finish(cuda::SliceRows(TestLaunch(), {.x = device_x.data(),
-                                        .x_stride = kGroups * kDim,
-                                        .y = y.data(),
-                                        .y_stride = kGroups * kCount,
-                                        .groups = kGroups,
-                                        .dim = kDim,
-                                        .first = kFirst,
-                                        .count = kCount,
-                                        .rows = {kRows, live.data(), 1}}));
-  const std::vector<float> got = y.Read();
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const std::size_t row = i / (kGroups * kCount);
-    const std::size_t group = i / kCount % kGroups;
-    const float expected =
-        row < 4 ? x[(row * kGroups + group) * kDim + kFirst + i % kCount] : kUntouched;
-    ASSERT_EQ(got[i], expected) << i;
+  for (const Part& part : {Part{70, 9, 33}, Part{64, 32, 32}, Part{512, 0, 256}, Part{12, 4, 4}}) {
+    Random random(static_cast<std::uint64_t>(part.dim));
+    const auto dim = static_cast<std::size_t>(part.dim);
+    const auto count = static_cast<std::size_t>(part.count);
+    const std::vector<float> x = random.Values(kRows * kGroups * dim);
+    const DeviceArray<float> device_x(x);
+    const DeviceArray<float> y(std::vector<float>(kRows * kGroups * count, kUntouched));
+    const DeviceArray<std::int32_t> live(std::vector<std::int32_t>{4});
+    cuda::SliceRowsArgs args;
+    args.x = device_x.data();
+    args.x_stride = kGroups * dim;
+    args.y = y.data();
+    args.y_stride = kGroups * count;
+    args.groups = kGroups;
+    args.dim = part.dim;
+    args.first = part.first;
+    args.count = part.count;
+    args.rows = {kRows, live.data(), 1};
+    Finish(cuda::SliceRows(TestLaunch(), args));
+    const std::vector<float> got = y.Read();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const std::size_t vector = i / count;
+      const std::size_t at = vector * dim + static_cast<std::size_t>(part.first) + i % count;
+      ASSERT_EQ(got[i], vector / kGroups < 4 ? x[at] : kUntouched) << part.dim << ' ' << i;
+    }
   }
 }
 
@@ -62,7 +66,7 @@ TEST(CardGate, BothFunctionsOneGateAValueOrARowWithASumBehind) {
   for (int round = 0; round < 24; ++round) {
     Random random(static_cast<std::uint64_t>(round) + 40);
     const std::size_t rows = 1 + random.Below(9);
-    const std::size_t dim = 1 + random.Below(200);
+    const std::size_t dim = round % 8 < 4 ? 4 * (1 + random.Below(50)) : 1 + random.Below(200);
     const std::size_t groups = 1 + random.Below(3);
     const std::size_t width = dim * groups;
     const bool single = round % 3 == 0;

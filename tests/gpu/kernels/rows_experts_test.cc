@@ -396,6 +396,13 @@ TEST(CardRowsExperts, OneRowAtTheShapeWhereDecodeIsMeasured) {
     ExpectReferenceBits(shape, 12, 12, 14);
     ExpectReferenceBits(shape, 12, 12, 12);
   }
+  shape.ff = 512;
+  for (const std::size_t experts : {12, 136}) {
+    shape.experts = experts;
+    ExpectReferenceBits(shape, 12, 12, 14);
+    ExpectReferenceBits(shape, 12, 12, 12);
+  }
+  shape.ff = 768;
   shape.experts = 12;
   Pass nan(shape, 12, 12, 14, 5);
   nan.logits()[3] = std::numeric_limits<float>::quiet_NaN();

@@ -144,7 +144,7 @@ TEST(CardRowsLinear, EveryFormatHasTheReferencesBitsAtEveryRowCount) {
 
 TEST(CardRowsLinear, LongRowsAndManyGroups) {
   Prepare();
-  for (const int type : {12, 14, 8, 40, 10}) {
+  for (const int type : {12, 13, 14, 8, 40, 10}) {
     for (const std::size_t k : {2304, 4096, 5120, 9472}) {
       ExpectReferenceBits(type, 40, k, 1, true);
       ExpectReferenceBits(type, 40, k, 5, false);

@@ -3,17 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <cstdlib>
 
 #include "runtime/exec/seat.h"
+#include "tests/gpu/seat/rows.h"
 #include "tests/oracle/seat_fixture.h"
 
 namespace bloomery::test {
 namespace {
-
-using Rows = std::vector<std::vector<float>>;
 
 constexpr int32_t kMiniVocabulary = 2012;
 
@@ -38,20 +36,6 @@ std::vector<int32_t> Ids(size_t count, int32_t vocabulary) {
     ids.push_back(static_cast<int32_t>((state >> 8U) % static_cast<uint32_t>(vocabulary)));
   }
   return ids;
-}
-
-// The first value that differs, as text; empty where all are the same bits.
-std::string FirstDifference(const Rows& got, const Rows& expected) {
-  if (got.size() != expected.size()) return "other row counts";
-  for (size_t row = 0; row < got.size(); ++row) {
-    for (size_t i = 0; i < got[row].size(); ++i) {
-      if (std::bit_cast<uint32_t>(got[row][i]) != std::bit_cast<uint32_t>(expected[row][i])) {
-        return "row " + std::to_string(row) + " value " + std::to_string(i) + ": got " +
-               std::to_string(got[row][i]) + ", expected " + std::to_string(expected[row][i]);
-      }
-    }
-  }
-  return "";
 }
 
 // The logits of `ids` run one by one from `first` on.
@@ -154,6 +138,22 @@ TEST(CardHybrid, AStateOfTheCpuGoesOnOnTheCardAndBackWithTheSameBits) {
   cpu.seat->Cut(0, 0);
   move(*card.seat, *cpu.seat, 0);
   EXPECT_EQ(FirstDifference(GoOn(*cpu.seat, rest, kKept, 0), expected), "");
+}
+
+TEST(CardHybrid, APartOfTheExpertsOnTheHostChangesNoBit) {
+  const std::vector<int32_t> ids = Ids(60, kMiniVocabulary);
+  const LoadedSeat whole = LoadThroughPlugin(MiniHybridPath(), Options("CUDA0"));
+  const Rows expected = RunAll(*whole.seat, ids, 1);
+  for (const int32_t frames : {0, 3}) {
+    exec::SeatOptions options = Options("CUDA0");
+    options.card_frames = frames;
+    const LoadedSeat split = LoadThroughPlugin(MiniHybridPath(), options);
+    for (const int32_t batch : {1, 6}) {
+      split.seat->Cut(0, 0);
+      EXPECT_EQ(FirstDifference(RunAll(*split.seat, ids, batch), expected), "")
+          << frames << " frames, batches of " << batch;
+    }
+  }
 }
 
 // A file of integer weights whose layers are all recurrent: nothing of it is a band.

@@ -3,21 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
 
 #include "runtime/base/error.h"
 #include "runtime/exec/seat.h"
+#include "tests/gpu/seat/rows.h"
 #include "tests/oracle/seat_fixture.h"
 #include "tests/support/refusal.h"
 #include "tests/support/safetensors.h"
 
 namespace bloomery::test {
 namespace {
-
-using Rows = std::vector<std::vector<float>>;
 
 exec::SeatOptions Options(const char* device, bl_dtype kv_type = BL_F16, int32_t slots = 1) {
   return {.slots = slots,
@@ -33,20 +31,6 @@ exec::SeatOptions Options(const char* device, bl_dtype kv_type = BL_F16, int32_t
 std::vector<int32_t> Ids(const std::string& prompt) {
   const Safetensors golden(SourceDir() + "/tests/data/mini/qwen3moe/golden.safetensors");
   return golden.Get(prompt + ".ids").ints;
-}
-
-// The first value that differs, as text; empty where all are the same bits.
-std::string FirstDifference(const Rows& got, const Rows& expected) {
-  if (got.size() != expected.size()) return "other row counts";
-  for (size_t row = 0; row < got.size(); ++row) {
-    for (size_t i = 0; i < got[row].size(); ++i) {
-      if (std::bit_cast<uint32_t>(got[row][i]) != std::bit_cast<uint32_t>(expected[row][i])) {
-        return "row " + std::to_string(row) + " value " + std::to_string(i) + ": got " +
-               std::to_string(got[row][i]) + ", expected " + std::to_string(expected[row][i]);
-      }
-    }
-  }
-  return "";
 }
 
 float Worst(const Rows& a, const Rows& b) {

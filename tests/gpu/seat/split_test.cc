@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <chrono>
 #include <random>
 #include <thread>
 
 #include "runtime/base/error.h"
 #include "runtime/exec/seat.h"
+#include "tests/gpu/seat/rows.h"
 #include "tests/gpu/seat/split_options.h"
 #include "tests/oracle/seat_fixture.h"
 #include "tests/support/refusal.h"
@@ -18,21 +18,7 @@
 namespace bloomery::test {
 namespace {
 
-using Rows = std::vector<std::vector<float>>;
 using namespace std::chrono_literals;
-
-// The first value that differs, as text; empty where all are the same bits.
-std::string FirstDifference(const Rows& got, const Rows& expected) {
-  if (got.size() != expected.size()) return "other row counts";
-  for (size_t row = 0; row < got.size(); ++row) {
-    for (size_t i = 0; i < got[row].size(); ++i) {
-      if (std::bit_cast<uint32_t>(got[row][i]) != std::bit_cast<uint32_t>(expected[row][i])) {
-        return "row " + std::to_string(row) + " value " + std::to_string(i);
-      }
-    }
-  }
-  return "";
-}
 
 Rows Again(exec::Seat& seat, std::span<const int32_t> ids, int32_t batch, int32_t slot = 0) {
   seat.Cut(slot, 0);

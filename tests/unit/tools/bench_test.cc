@@ -58,6 +58,17 @@ TEST(Bench, PromptRunsInPassesOfTheUbatchAndAsksForItsLastLogits) {
   EXPECT_EQ(clocked.runner.length(0), 0);
 }
 
+// Slots with a state that rows overwrite go back to their depth by a checkpoint, without running it
+// again.
+TEST(Bench, SlotsWithAStateGoBackToTheirDepthByACheckpoint) {
+  Clocked clocked;
+  clocked.runner.with_state = true;
+  const BenchResult result = clocked.Run({.tokens = 4, .depth = 20, .slots = 2}, 2);
+  EXPECT_EQ(clocked.runner.passes.size(), 2u * 2 + 3 * 4);
+  EXPECT_EQ(clocked.runner.states_restored, 2 * 2);
+  EXPECT_EQ(result.rates.size(), 2u);
+}
+
 TEST(Bench, TokensRunOneAPassWithLogits) {
   Clocked clocked;
   const BenchResult result = clocked.Run({.tokens = 5}, 1);
