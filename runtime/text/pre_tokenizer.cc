@@ -19,6 +19,14 @@ namespace {
 #define BLANK R"(\p{White_Space})"
 #define NON_BLANK R"(\P{White_Space})"
 
+// English contractions in small letters, and runs of letters, of digits and of signs, each with one
+// blank before it; blanks leave the last one to the next run. Of the byte-level vocabularies that
+// followed GPT-2's, OLMo's among them.
+constexpr std::string_view kGpt2[] = {
+    R"('(?:[stmd]|re|ve|ll)| ?\p{L}+| ?\p{N}+| ?[^)" BLANK R"(\p{L}\p{N}]+|)" BLANK
+    R"(+(?!)" NON_BLANK ")|" BLANK "+",
+};
+
 // English contractions, letters with one leading sign, single digits, signs with their line breaks,
 // line breaks, and blanks that leave the last one to the next word.
 constexpr std::string_view kQwen2[] = {
@@ -48,6 +56,16 @@ constexpr std::string_view kMarksJoin[] = {
 #undef BLANK
 
 constexpr PreTokenizerRow kRows[] = {
+    {.name = "gpt-2",
+     .expressions = kGpt2,
+     .add_bos = false,
+     .add_eos = false,
+     .ignore_merges = false},
+    {.name = "olmo",
+     .expressions = kGpt2,
+     .add_bos = false,
+     .add_eos = false,
+     .ignore_merges = false},
     {.name = "qwen2",
      .expressions = kQwen2,
      .add_bos = false,

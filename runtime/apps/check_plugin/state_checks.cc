@@ -103,12 +103,15 @@ class RunningSeat {
   std::unique_ptr<exec::Seat> seat_;
 };
 
-// Names the plane that byte `at` belongs to, of `bytes` that hold `rows` rows (0: one lane) of each
-// plane of the rule, one plane after the other.
-std::string PlaneAt(const plugin::Description& description, bool fixed, size_t rows, size_t at) {
+// Names the plane that byte `at` belongs to, of bytes that hold one plane after the other: `rows`
+// rows of each append plane, or, of a checkpoint, the lane of each fixed one and the last rows of
+// each ring.
+std::string PlaneAt(const plugin::Description& description, bool checkpoint, size_t rows,
+                    size_t at) {
   size_t end = 0;
   for (const plugin::Plane& plane : description.planes) {
-    if ((plane.rule == BL_PLANE_FIXED) != fixed) continue;
+    if ((plane.rule != BL_PLANE_APPEND) != checkpoint) continue;
+    if (checkpoint) rows = plane.rule == BL_PLANE_FIXED ? 1 : plane.window - 1;
     end += memory::PlaneRowBytes({.name = plane.name,
                                   .plane_class = plane.plane_class,
                                   .rule = plane.rule,
@@ -124,11 +127,11 @@ void RunningSeat::ExpectSameState(int32_t slot, int32_t other, const std::string
   if (!seat_->inexact_operators().empty()) return;  // rows of a band differ, and so do planes
   Expect(seat_->Length(slot) == seat_->Length(other), what + ": the slots hold other rows");
   const auto compare = [&](const std::vector<std::byte>& a, const std::vector<std::byte>& b,
-                           bool fixed, size_t rows) {
+                           bool checkpoint, size_t rows) {
     const auto [at, unused] = std::ranges::mismatch(a, b);
     if (at == a.end()) return;
     throw Failed(what + ": " +
-                 PlaneAt(description(), fixed, rows, static_cast<size_t>(at - a.begin())) +
+                 PlaneAt(description(), checkpoint, rows, static_cast<size_t>(at - a.begin())) +
                  " holds other bytes");
   };
   compare(Rows(slot), Rows(other), false, static_cast<size_t>(seat_->Length(slot)));

@@ -73,6 +73,18 @@ TEST_F(Qwen2Test, BrokenBytesArePiecesOfTheirOwn) {
               ElementsAre("ab", "\xFF\xFE", "cd", "\xE2\x82"));
 }
 
+// The names that byte-level vocabularies without a split of their own go by.
+TEST(Gpt2Test, RunsTakeOneBlankAndContractionsAreSmall) {
+  for (const char* name : {"gpt-2", "olmo"}) {
+    const PreTokenizer pre(*FindPreTokenizer(name));
+    EXPECT_THAT(Split(pre, "Hello we'll be 2024,ok"),
+                ElementsAre("Hello", " we", "'ll", " be", " 2024", ",", "ok"));
+    EXPECT_THAT(Split(pre, "WE'LL"), ElementsAre("WE", "'", "LL"));
+    EXPECT_THAT(Split(pre, "a  b \n\n c"), ElementsAre("a", " ", " b", " \n\n", " c"));
+    EXPECT_THAT(Split(pre, "x!!\ny  "), ElementsAre("x", "!!", "\n", "y", "  "));
+  }
+}
+
 TEST(PreTokenizerTest, ExpressionsRunOneAfterAnotherAndLeaveTheirGaps) {
   constexpr std::string_view kDigitsThenVowels[] = {R"(\p{N}{1,3})", "[aeiou]+"};
   const PreTokenizer pre({.name = "test",
