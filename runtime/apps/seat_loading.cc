@@ -418,6 +418,7 @@ exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
       settings.placing.card_layers == 0U || settings.placing.place == memory::Place::kHost;
   options.device = host ? "none" : settings.device;
   options.placing = settings.placing;
+  options.auto_splits = settings.fit;
   options.card_budget = settings.card_budget_bytes;
   options.card_margin = settings.fit_margin_bytes;
   options.host_budget = settings.host_budget_bytes;

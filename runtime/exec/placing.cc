@@ -41,7 +41,7 @@ std::vector<memory::BankWish> BankWishesOf(const plugin::Description& descriptio
 }
 
 memory::Placement ChooseOnCard(const SeatOptions& options, const plugin::Description& description,
-                               const memory::CardRoom& card, bool auto_splits,
+                               const memory::CardRoom& card,
                                const std::function<memory::SeatSizes(memory::Place)>& sizes) {
   using enum memory::Place;
   const memory::HostRoom host = HostRoomOf(options);
@@ -59,16 +59,21 @@ memory::Placement ChooseOnCard(const SeatOptions& options, const plugin::Descrip
   const bool frames = wishes.frames && *wishes.frames < most;
   const bool asked =
       !description.banks.empty() && (options.placing.place == kSplit || kept || frames);
-  std::optional<memory::MemoryPlan> whole_card;
-  if (!kept && !frames) {
-    memory::Placement whole = memory::PlaceOnCard(kCard, sizes(kCard), card, host);
-    if (whole.Fits() || options.placing.place == kCard || wishes.frames) return whole;
-    if (!asked && (!auto_splits || description.banks.empty())) return whole;
-    if (!asked) whole_card = whole.card;
+  if (kept || frames) return memory::PlaceOnCard(kSplit, sizes(kSplit), card, host, wishes);
+  memory::Placement whole = memory::PlaceOnCard(kCard, sizes(kCard), card, host);
+  if (whole.Fits() || options.placing.place == kCard || wishes.frames) return whole;
+  if (asked) return memory::PlaceOnCard(kSplit, sizes(kSplit), card, host, wishes);
+  // Where it is the host that lacks memory, a split, which keeps the experts there, has no more.
+  if (!options.auto_splits || description.banks.empty() || whole.CardFits()) return whole;
+  try {
+    memory::Placement split = memory::PlaceOnCard(kSplit, sizes(kSplit), card, host, wishes);
+    split.whole_card = std::move(whole.card);
+    return split;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kUnsupported) throw;
+    whole.no_split = error.what();
+    return whole;
   }
-  memory::Placement split = memory::PlaceOnCard(kSplit, sizes(kSplit), card, host, wishes);
-  split.whole_card = std::move(whole_card);
-  return split;
 }
 
 memory::SeatWork WorkOf(const plugin::Description& description) {

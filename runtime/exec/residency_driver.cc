@@ -82,6 +82,7 @@ void ResidencyDriver::PassStarts(std::span<const PassRow> rows) {
   if (ledger_) Settle();
   if (policy_) {
     const auto start = steady_clock::now();
+    for (const memory::ExpertMove& move : mover_.TakeSeated()) policy_->Moved(move);
     Land();
     if (reset_asked_.exchange(false)) Reset();
     Begin(policy_->Plan(static_cast<int32_t>(rows.size())));

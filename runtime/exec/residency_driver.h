@@ -33,6 +33,9 @@ class ExpertMover {
   virtual std::span<const int32_t> FramesOf(size_t bank) const = 0;
   virtual void BeginMove(const memory::ExpertMove& move) = 0;
   virtual int32_t LandMoves(bool wait) = 0;
+  // Moves that the pass made by itself since the last call, of experts whose bytes had come for it;
+  // only where the driver allows it (seats_in_passes). Throws Error(kDevice).
+  virtual std::vector<memory::ExpertMove> TakeSeated() { return {}; }
   // What an expert costs on this machine.
   virtual memory::ResidencyRates MeasureRates() { return {}; }
 };
@@ -90,6 +93,11 @@ class ResidencyDriver {
   ResidencyDriver(const ResidencyDriver&) = delete;
   ResidencyDriver& operator=(const ResidencyDriver&) = delete;
 
+  // Whether a pass may give experts that come for it the frames of others: the policy is ours, and
+  // still moves something.
+  bool seats_in_passes() const {
+    return policy_ && policy_->options().kind == ResidencyKind::kPayback && own_.stopped.empty();
+  }
   // Null where nobody wants to know what rows pick.
   PickLedger* ledger() { return ledger_ ? &*ledger_ : nullptr; }
 

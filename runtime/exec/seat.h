@@ -22,6 +22,7 @@
 #include "runtime/exec/pass.h"
 #include "runtime/exec/residency.h"
 #include "runtime/exec/residency_driver.h"
+#include "runtime/exec/split/sharing.h"
 #include "runtime/graph/graph.h"
 #include "runtime/graph/operator.h"
 #include "runtime/memory/host_memory.h"
@@ -40,6 +41,7 @@ namespace bloomery::exec {
 struct SplitHooks {
   std::function<void(uint32_t bank)> host_task = {};  // by whatever thread, before a task of it
   std::function<bool()> copy_fails = {};              // asked before a move's copy is enqueued
+  std::function<bool()> stream_fails = {};  // before copies of experts that come for a pass
 };
 
 struct SeatOptions {
@@ -51,11 +53,15 @@ struct SeatOptions {
   bl_dtype k_type = BL_F16;     // F32, F16 or Q8_0
   bl_dtype v_type = BL_F16;
   std::string kernels = "auto";  // ops::FindBackend
-  // "auto": the first card that can hold the whole model, else the CPU, with a log line (a warning
-  // where there is a driver); "none" or "cpu"; or a card's name, "CUDA0".
+  // "auto": the first card that can hold the whole model, else the first that can hold a split,
+  // else the CPU, each with a log line (a warning for the CPU where there is a driver); "none" or
+  // "cpu"; or a card's name, "CUDA0".
   std::string device = "none";
   memory::PlacementRequest placing = {};  // which parts may lie on the card
-  uint64_t card_budget = 0;               // bytes; 0: what the card has free
+  // A model that does not fit the card whole is split between it and the host where nothing was
+  // said of its place.
+  bool auto_splits = true;
+  uint64_t card_budget = 0;  // bytes; 0: what the card has free
   uint64_t card_margin = 0;  // of what the card has free, left by sizes that are chosen to fit
   // Frames of each bank on the card: so many of its experts lie there (0 to all of them). The
   // others are computed on the host inside the card's passes, and the host then holds the weights
@@ -64,6 +70,8 @@ struct SeatOptions {
   // Longest that card and host wait for each other inside a pass of split banks.
   std::chrono::milliseconds hand_off_deadline{10000};
   SplitHooks split_hooks = {};
+  // What host and link take for an expert of a prompt; none: as measured when loading.
+  std::optional<ShareRates> share_rates = {};
   ResidencyRequest residency = {};
   uint64_t host_budget = 0;  // bytes; 0: what `available` says
   // The host memory left, asked once before anything is allocated; nullopt: it cannot be told.

@@ -183,7 +183,12 @@ ContextNeed Placement::Need() const {
 
 void Placement::Check() const {
   if (place != Place::kSplit) {
-    if (card) card->Check();
+    try {
+      if (card) card->Check();
+    } catch (const Error& error) {
+      if (no_split.empty()) throw;
+      throw Error(error.kind(), std::string(error.what()) + "; nor is it split: " + no_split);
+    }
     host.Check();
     return;
   }
@@ -200,6 +205,15 @@ void Placement::Check() const {
                     FormatBytes(host.total() - host.limit()) +
                     " would have to be paged from disk, which is not offered in this version");
   }
+}
+
+std::string Placement::Choice() const {
+  if (!whole_card) return "";
+  return "the whole model takes " + FormatBytes(whole_card->total()) + " of " + device +
+         ", which has " + FormatBytes(whole_card->limit()) + " (" + whole_card->limit_source() +
+         "): it is split, " + std::to_string(ExpertsOnCard()) + " of " +
+         Count(Experts(), "expert") +
+         " lie there and the host computes the picks of the others (--place chooses another way)";
 }
 
 std::string Placement::Line() const {

@@ -124,6 +124,7 @@ struct Placement {
   uint64_t card_fit_room = 0;                       // of the card, for what is sized to fit
   // The card's plan of the whole model, where a split was taken because that does not fit.
   std::optional<MemoryPlan> whole_card = {};
+  std::string no_split = {};  // of a whole one that does not fit: why it was not split
 
   uint64_t ExpertsOnCard() const;
   uint64_t Experts() const;
@@ -137,6 +138,9 @@ struct Placement {
   // Throws Error(kNoMemory) with the line and what to do: where a split's rest does not fit the
   // host, how much of it would have to be paged.
   void Check() const;
+
+  // Of a split that nobody asked for, what was chosen and why, for the log; "" for any other.
+  std::string Choice() const;
 
   // "plan: split on CUDA0; experts on the card: 24 of 128 in 48 banks (1152 of 6144); 1 slot of
   // 4096 rows, ubatch 512; card plan: …; host plan: …".

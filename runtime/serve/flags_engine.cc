@@ -233,9 +233,8 @@ constexpr Flag kFlags[] = {
     {.group = "Engine", .names = "--place", .env = "BLOOMERY_PLACE", .value = kChoice,
      .metavar = "WHERE", .fallback = "auto", .choices = exec::kPlaceChoices,
      .help = "card: all of the model on one card; split: dense weights and states there, as many "
-             "experts of each layer as fit, and the others with the host; host: no card; auto: the "
-             "card where the whole model fits it, else the host, unless another flag keeps experts "
-             "from the card.",
+             "experts of each layer as fit, and the others with the host; host: no card; auto: "
+             "card where the model fits one whole, else split (not with --fit off), else host.",
      .apply = BLOOMERY_SET(s.placing.place = exec::PlaceOf(i.text))},
     {.group = "Engine", .names = "-dev --device", .env = "LLAMA_ARG_DEVICE", .value = kText,
      .metavar = "NAME", .fallback = "auto",

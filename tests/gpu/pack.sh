@@ -21,7 +21,7 @@ install -m 644 runtime/assets/seedling-Q4_K_M.gguf "$out/runtime/assets/"
 install -m 644 runtime/assets/seedling-Q4_K_M.gguf "$out/share/bloomery/models/"
 cp -r tests/data/mini/qwen3moe tests/data/mini/qwen35moe "$out/tests/data/mini/"
 cp -r tests/data/seedling "$out/tests/data/"
-install tests/gpu/run.sh tests/gpu/serve_check.py "$out/tests/gpu/"
+install tests/gpu/run.sh tests/gpu/serve_check.py tests/gpu/split_check.py "$out/tests/gpu/"
 glibc='^(ld-linux.*|libc|libm|libdl|librt|libpthread|linux-vdso|libstdc\+\+|libgcc_s)\.so'
 for program in "$out"/bin/*; do
   ldd "$program" | awk '$2 == "=>" {print $1, $3}' | while read -r name path; do

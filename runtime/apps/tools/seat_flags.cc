@@ -69,7 +69,7 @@ void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
       .Text({"--isa", "--kernels"}, "NAME", "kernels to run: auto, or an instruction set",
             &flags.kernels)
       .Text({"-dev", "--device"}, "NAME",
-            "auto: a card where the model fits one, else the CPU; none; or a card, CUDA0",
+            "auto: a card, the model whole or split, else the CPU; none; or a card, CUDA0",
             &flags.device)
       .Text({"--place"}, "WHERE", "auto, card, split or host, as the server has it", &flags.place)
       .Text({"-ngl", "--gpu-layers"}, "N", "layers that may have experts on the card",

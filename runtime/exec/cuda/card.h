@@ -201,4 +201,23 @@ Loaded LoadOnCard(const CardDriver& driver, const std::string& device,
   }
 }
 
+// The same for what may be whole or, where `may_split`, a split: for "auto" a card that holds it
+// whole goes before one that comes first and would split it.
+template <class Loaded>
+Loaded LoadOnCardWholeFirst(
+    const CardDriver& driver, const std::string& device, bool may_split,
+    const std::function<Loaded(const CardInfo& card, bool may_split)>& load) {
+  const auto on_any = [&](bool splits) {
+    return LoadOnCard<Loaded>(driver, device,
+                              [&](const CardInfo& card) { return load(card, splits); });
+  };
+  if (device != "auto" || !may_split || ListCards(driver).size() < 2) return on_any(may_split);
+  try {
+    return on_any(false);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kNoMemory) throw;
+    return on_any(true);
+  }
+}
+
 }  // namespace bloomery::exec

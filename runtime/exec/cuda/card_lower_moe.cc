@@ -239,9 +239,10 @@ void CardLowering::FewRowsExperts(const graph::Node& node, graph::NodeId router)
   });
 }
 
-// Before the experts of a prompt: ids, weights and rows to the page, for the host to compute its
-// picks while the card is at its own.
-void CardLowering::Publish(const graph::Node& node, const PromptInput& input, size_t group) {
+// Before the experts of a prompt: ids and weights to the page, so that the host can tell who takes
+// which expert; then the map of that, and the rows where the host has a part.
+void CardLowering::Publish(const graph::Node& node, const PromptInput& input, size_t group,
+                           int32_t number) {
   const auto index = static_cast<size_t>(node.attrs.I64("bank"));
   const plugin::Bank& bank = description_.banks[index];
   const BufferId ids = Of(node.inputs[1]);
@@ -249,26 +250,34 @@ void CardLowering::Publish(const graph::Node& node, const PromptInput& input, si
   const auto rows = static_cast<uint64_t>(ShapeOf(node.inputs[0]).rows());
   const uint64_t pick_bytes = rows * bank.used * sizeof(int32_t);
   const uint64_t row_bytes = BankInputRowBytes(description_, bank);
-  std::vector<BufferId> uses = {ids, weights};
-  input.AddTo(&uses);
-  Emit(uses, [=](const CardBinder& b) {
-    const CardSplit* split = b.split();
-    const int32_t* from_ids = b.Ints(ids);
-    const float* from_weights = b.Floats(weights);
-    const void* from_rows =
-        group == 0 ? static_cast<const void*>(b.Floats(input.x)) : input.Quantised(b, group).data;
-    return [=](const cuda::Launch& launch) {
-      const auto copy = [&](void* to, const void* from, uint64_t bytes) {
-        return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, launch.stream);
-      };
-      const HandOffPage& page = split->page();
-      cudaError_t status = copy(page.ids(), from_ids, pick_bytes);
-      if (status == cudaSuccess) status = copy(page.weights(), from_weights, pick_bytes);
-      if (status == cudaSuccess) status = copy(page.input(), from_rows, rows * row_bytes);
-      if (status == cudaSuccess) split->Published(launch.stream);
+  const auto to_page = [](const cuda::Launch& launch, void* to, const void* from, uint64_t bytes) {
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, launch.stream);
+  };
+  Emit({ids, weights}, [=](const CardBinder& b) {
+    return [=, split = b.split(), from_ids = b.Ints(ids),
+            from_weights = b.Floats(weights)](const cuda::Launch& launch) {
+      cudaError_t status = to_page(launch, split->page().ids(), from_ids, pick_bytes);
+      if (status == cudaSuccess) {
+        status = to_page(launch, split->page().weights(), from_weights, pick_bytes);
+      }
+      if (status == cudaSuccess) split->PicksPublished(launch.stream);
       return status;
     };
   });
+  std::vector<BufferId> uses = {ids, weights};
+  input.AddTo(&uses);
+  Emit(uses, [=](const CardBinder& b) {
+    const void* from =
+        group == 0 ? static_cast<const void*>(b.Floats(input.x)) : input.Quantised(b, group).data;
+    return [=, split = b.split()](const cuda::Launch& launch) {
+      cudaError_t status = split->PublishMap(index, launch.stream);
+      if (status != cudaSuccess || !split->host_share()) return status;
+      status = to_page(launch, split->page().input(), from, rows * row_bytes);
+      if (status == cudaSuccess) split->RowsPublished(launch.stream);
+      return status;
+    };
+  });
+  out_.launches.back().split.shares = number;
 }
 
 void CardLowering::PromptExperts(const graph::Node& node) {
@@ -305,13 +314,14 @@ void CardLowering::PromptExperts(const graph::Node& node) {
   const std::array<size_t, 2> in_groups = {Format(bank.gate).activation_group,
                                            Format(bank.up).activation_group};
   const PromptInput input = PromptInputOf(x, width, domain, rows, 1, in_groups);
-  // Of many rows every expert has some: moving weights costs less than computing on the host.
-  const bool streams = options_.split && CardSplit::Streams(bank, rows);
-  const int32_t number = streams ? static_cast<int32_t>(out_.streams.size()) : -1;
-  if (streams) out_.streams.push_back(static_cast<uint32_t>(index));
-  if (options_.split && !streams) Publish(node, input, in_groups[0]);
+  const bool shared = options_.split;
+  const int32_t number = shared ? static_cast<int32_t>(out_.streams.size()) : -1;
+  if (shared) {
+    out_.streams.push_back(static_cast<uint32_t>(index));
+    Publish(node, input, in_groups[0], number);
+  }
   const auto matrix = [=](const CardBinder& b, uint32_t weight) {
-    return streams ? b.StreamedMatrix(index, weight, number) : b.Matrix(weight);
+    return shared ? b.StreamedMatrix(index, weight, number) : b.Matrix(weight);
   };
   Emit({ids, offsets, places, tiles}, [=](const CardBinder& b) {
     cuda::GroupPicksArgs args;
@@ -321,10 +331,10 @@ void CardLowering::PromptExperts(const graph::Node& node) {
     args.rows = b.Bound(domain, rows);
     args.groups = groups(b);
     args.counts = counts(b);
-    args.frame_of = streams ? b.StreamedFrameOf(index) : b.FrameOf(index);
+    if (shared) args.frame_of = b.StreamedFrameOf(index);
     return [args](const cuda::Launch& launch) { return cuda::GroupPicks(launch, args); };
   });
-  out_.launches.back().split.streams = number;
+  out_.launches.back().split.arrives = number;
 
   const BufferId h = buffers_.New(picks * ff * sizeof(float));
   std::vector<BufferId> uses = {offsets, places, tiles, h};
@@ -400,9 +410,7 @@ void CardLowering::PromptExperts(const graph::Node& node) {
       return cuda::PickSumRows(launch, now);
     };
   });
-  if (options_.split && !streams) {
-    out_.launches.back().split.needs = static_cast<int32_t>(index);
-  }
+  out_.launches.back().split.needs = number;
 }
 
 }  // namespace bloomery::exec

@@ -135,7 +135,7 @@ class CardLowering {
   void EmitGateUp(const GateUpPlan& plan, kernels::cuda::GateUpPart part);
   void FewRowsExperts(const graph::Node& node, graph::NodeId router);
   void PromptExperts(const graph::Node& node);
-  void Publish(const graph::Node& node, const PromptInput& input, size_t group);
+  void Publish(const graph::Node& node, const PromptInput& input, size_t group, int32_t number);
   void CheckBank(const plugin::Bank& bank) const;
   // Refuses a matrix that does not lie as the kernels read it: a table of blocks.
   void CheckMatrix(uint32_t weight) const;

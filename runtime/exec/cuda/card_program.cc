@@ -85,7 +85,7 @@ CardProgram::CardProgram(const CardLoweredGraph& lowered, const CardMemory& memo
   for (const CardLoweredGraph::Pending& pending : lowered.launches) {
     steps_.push_back({pending.op, pending.layer, pending.make(binder), pending.split});
     if (pending.split.rings >= 0) rings_.push_back(static_cast<uint32_t>(pending.split.rings));
-    needs_host_ = needs_host_ || pending.split.needs >= 0 || pending.split.streams >= 0;
+    needs_host_ = needs_host_ || pending.split.shares >= 0;
   }
   for (const CardExport& exported : lowered.exports) {
     exports_.push_back({exported.name, exported.shape, binder.Bytes(exported.buffer)});

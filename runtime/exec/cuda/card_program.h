@@ -146,8 +146,8 @@ class CardBinder {
   // Of a bank; null where it lies whole on the card.
   kernels::cuda::FrameMap FrameOf(size_t bank) const;
   kernels::cuda::HandOff HandOffOf(size_t bank) const;
-  // Of a bank whose host experts come to the card, the `number`-th of the program: the map with
-  // their frames, and a matrix with the place where they lie.
+  // Of a bank of a prompt, the `number`-th of the program: the map with the frames of the experts
+  // that come, too, and a matrix with the place where they lie.
   kernels::cuda::FrameMap StreamedFrameOf(size_t bank) const;
   kernels::cuda::CardWeight StreamedMatrix(size_t bank, uint32_t weight, int32_t number) const;
   const CardSplit* split() const { return memory_.split; }
@@ -197,10 +197,12 @@ struct CardExport {
 // What a launch has to do with the host's part of a split bank.
 struct SplitStep {
   int32_t rings = -1;  // bank whose picks it hands over: the host serves it while launches go on
-  int32_t needs = -1;  // bank that the host computes before this one is enqueued
-  // Number, among the program's banks whose experts come to the card for it, of the one that must
-  // be there before this launch; of the one that this launch is the last to read.
-  int32_t streams = -1;
+  // Prompts, by the number of the bank in the program (CardSplit): before this launch it is decided
+  // who takes which of its experts; those that come must have arrived; the host computes its part.
+  // This launch is the last to read what came.
+  int32_t shares = -1;
+  int32_t arrives = -1;
+  int32_t needs = -1;
   int32_t streamed = -1;
 };
 
@@ -217,7 +219,7 @@ struct CardLoweredGraph {
   std::vector<Pending> launches;
   std::vector<Buffer> buffers;
   std::vector<CardExport> exports;
-  std::vector<uint32_t> streams;  // banks whose host experts come to the card, in order
+  std::vector<uint32_t> streams;  // banks of a prompt that are shared with the host, in order
   std::set<std::string> inexact;  // "attention/1 (band)"
   std::vector<BufferId> picks;    // by bank, where they were asked for: what its rows picked
   bool best_logits = false;       // a launch leaves the best logits of the first rows
@@ -251,7 +253,7 @@ class CardProgram {
   const std::vector<CardStep>& steps() const { return steps_; }
   // Banks that the host serves inside the pass, in order.
   std::span<const uint32_t> rings() const { return rings_; }
-  // Banks whose host experts come to the card for the pass, in order.
+  // Banks of a prompt that card, link and host share, in order.
   const std::vector<uint32_t>& streams() const { return streams_; }
   // Whether the host has work between launches, so that they cannot be one graph.
   bool needs_host() const { return needs_host_; }

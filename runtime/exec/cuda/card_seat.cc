@@ -141,16 +141,16 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   const CardWeightLayout whole(model, description_);
   std::vector<CardLoweredGraph> lowered;
   Sizes sizes;
-  placement_ = ChooseOnCard(options, description_, RoomOf(card, options), kAutoSplits,
-                            [&](memory::Place place) {
-                              const bool split = place == memory::Place::kSplit;
-                              if (split) CheckSplit(description_, whole);
-                              lowered = LowerAll(source, options, whole, split);
-                              sizes = SizesOf(lowered);
-                              return SizesToPlan(model, options, whole, sizes, place);
-                            });
+  placement_ = ChooseOnCard(options, description_, RoomOf(card, options), [&](memory::Place place) {
+    const bool split = place == memory::Place::kSplit;
+    if (split) CheckSplit(description_, whole);
+    lowered = LowerAll(source, options, whole, split);
+    sizes = SizesOf(lowered);
+    return SizesToPlan(model, options, whole, sizes, place);
+  });
   if (options.planned) options.planned(placement_);
   CheckPlacement(placement_);
+  if (const std::string choice = placement_.Choice(); !choice.empty()) LOG(INFO) << choice;
   const bool is_split = placement_.place == memory::Place::kSplit;
   of_frames_ = is_split ? OfFrames(description_, placement_.frames) : description_;
   CardWeightLayout layout(model, of_frames_);
@@ -173,7 +173,10 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   }
   weights_ = std::make_unique<CardWeights>(model, of_frames_, std::move(layout), loading,
                                            options.progress);
-  if (split_ != nullptr) split_->Bind(*weights_);
+  if (split_ != nullptr) {
+    split_->Bind(*weights_);
+    split_->SetShareRates(options.share_rates);
+  }
   planes_ =
       std::make_unique<CardPlanes>(PlanesOf(description_), limits_.slots, limits_.slot_context);
   arena_ = CardBuffer(sizes.arena, "the buffers of a pass");
@@ -484,6 +487,7 @@ void CardSeat::Run(std::span<const PassRow> rows) {
   last_ = nullptr;
   Enter();
   driver().PassStarts(rows);
+  may_seat_ = driver().seats_in_passes();
   if (split_ != nullptr) {
     if (Busy()) throw HandOffError("the card is still at a pass that was given up");
     split_->BeginPass(stream());
@@ -550,14 +554,20 @@ void CardSeat::RunLaunches(const CardProgram& program, int32_t rows,
     split_->host().ServePass(program.rings().subspan(served, rung - served), rows, busy);
     served = rung;
   };
+  if (!program.streams().empty()) {
+    split_->BeginPrompt(program.streams(), rows, may_seat_);
+  }
   for (const CardStep& step : program.steps()) {
     mark();
-    if (step.split.needs >= 0) {
+    if (step.split.shares >= 0) {
       serve();
-      split_->ServePrompt(static_cast<uint32_t>(step.split.needs), rows, busy);
+      split_->Share(static_cast<size_t>(step.split.shares), busy);
     }
-    if (step.split.streams >= 0) {
-      split_->BeginStreamed(program.streams(), static_cast<size_t>(step.split.streams), stream());
+    if (step.split.arrives >= 0) {
+      split_->AwaitArrived(static_cast<size_t>(step.split.arrives), stream());
+    }
+    if (step.split.needs >= 0) {
+      split_->ComputeShare(static_cast<size_t>(step.split.needs), busy);
     }
     CheckCuda(step.launch(launch_), "operator " + std::string(step.op));
     if (step.split.streamed >= 0) {
@@ -607,6 +617,10 @@ int32_t CardSeat::LandMoves(bool wait) {
   if (split_ == nullptr) return 0;
   Enter();
   return split_->LandMoves(wait);
+}
+
+std::vector<ExpertMove> CardSeat::TakeSeated() {
+  return split_ == nullptr ? std::vector<ExpertMove>() : split_->TakeSeated();
 }
 
 memory::ResidencyRates CardSeat::MeasureRates() {
@@ -839,7 +853,14 @@ std::vector<VideoCard> CardSeat::Cards() const {
 
 std::string CardSeat::LoadLine() const {
   const std::string line = weights_->report().Line(card_.Id());
-  return split_ == nullptr ? line : line + "; host experts: " + split_->host().weights().Line();
+  if (split_ == nullptr) return line;
+  const ShareRates& rates = split_->share_rates();
+  std::array<char, 160> prompts{};
+  std::snprintf(prompts.data(), prompts.size(),
+                "; an expert of a prompt takes the link %.1f us, the host %.1f us, from many rows "
+                "on %.1f and %.2f a row",
+                rates.copy_us, rates.read_us, rates.fixed_us, rates.row_us);
+  return line + "; host experts: " + split_->host().weights().Line() + prompts.data();
 }
 
 bool DriverIsThere() {
@@ -851,9 +872,13 @@ std::vector<std::string> CardLines() { return DescribeCards(RealDriver()); }
 
 std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& model, const SeatSource& source,
                                    const SeatOptions& options) {
-  return LoadOnCard<std::unique_ptr<Seat>>(RealDriver(), options.device, [&](const CardInfo& card) {
-    return std::make_unique<CardSeat>(model, source, options, card);
-  });
+  SeatOptions with = options;
+  const bool may_split = options.auto_splits && options.placing.place == memory::Place::kAuto;
+  return LoadOnCardWholeFirst<std::unique_ptr<Seat>>(
+      RealDriver(), options.device, may_split, [&](const CardInfo& card, bool splits) {
+        with.auto_splits = splits;
+        return std::make_unique<CardSeat>(model, source, with, card);
+      });
 }
 
 }  // namespace bloomery::exec

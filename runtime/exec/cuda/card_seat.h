@@ -54,6 +54,7 @@ class CardSeat : public Seat {
   std::span<const int32_t> FramesOf(size_t bank) const override;
   void BeginMove(const ExpertMove& move) override;
   int32_t LandMoves(bool wait) override;
+  std::vector<ExpertMove> TakeSeated() override;
   memory::ResidencyRates MeasureRates() override;
   std::string LoadLine() const override;
   std::vector<VideoCard> Cards() const override;
@@ -149,6 +150,7 @@ class CardSeat : public Seat {
   PinnedBuffer picks_out_;    // where picks are asked for: bank after bank, of the largest pass
   PinnedBuffer state_rows_;   // a chunk of rows on its way to or from a slot
   std::vector<Ready> ready_;  // row buckets ascending
+  bool may_seat_ = false;     // experts that come for the pass may stay
   const CardProgram* last_ = nullptr;
   int32_t last_logits_ = 0;           // logit rows of the last pass
   std::vector<bl_segment> segments_;  // of a pass, where there are lanes

@@ -17,9 +17,10 @@ constexpr uint64_t kPart = 256;  // alignment of parts, and of what is copied in
 
 uint64_t Aligned(uint64_t bytes) { return (bytes + kPart - 1) / kPart * kPart; }
 
-// Rows an expert from which on its weights come to the card: there the host's time for them is the
-// link's (docs/measurements/split.md).
-constexpr int64_t kStreamedRows = 16;
+// Rows an expert, in the largest passes of a seat, from which on there are places for experts that
+// come: about where the host's time for one is the link's (docs/measurements/split.md). With fewer
+// the places would take more from the frames than passes gain.
+constexpr int64_t kPlacesRows = 16;
 // Of the room that copies go through into card form.
 constexpr uint64_t kRoomBytes = uint64_t{16} << 20;
 
@@ -46,13 +47,13 @@ uint64_t Away(const plugin::Bank& bank, uint32_t frames) {
   return bank.experts - std::min(bank.experts, frames);
 }
 
-// Of the places for streamed experts of one bank; 0 where nothing is streamed.
+// Of the places for experts of one bank that come for a pass; 0 where none do.
 uint64_t PlaceBytes(const plugin::Description& description, std::span<const uint32_t> frames,
                     int32_t rows_max) {
   uint64_t most = 0;
   for (size_t i = 0; i < description.banks.size(); ++i) {
     const plugin::Bank& bank = description.banks[i];
-    if (!CardSplit::Streams(bank, rows_max)) continue;
+    if (!CardSplit::HasPlaces(bank, rows_max)) continue;
     uint64_t bytes = 0;
     for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
       bytes += Aligned(FrameBytes(description.weights[weight]) * Away(bank, frames[i]));
@@ -71,6 +72,12 @@ uint64_t RoomBytes(const plugin::Description& description) {
     }
   }
   return Aligned(std::max(most, kRoomBytes)) + kPart;
+}
+
+std::vector<PromptSharing::Bank> SharingBanks(const plugin::Description& description) {
+  std::vector<PromptSharing::Bank> banks;
+  for (const plugin::Bank& bank : description.banks) banks.push_back({bank.experts, bank.used});
+  return banks;
 }
 
 }  // namespace
@@ -111,8 +118,8 @@ RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&& other) noexcept
   return *this;
 }
 
-bool CardSplit::Streams(const plugin::Bank& bank, int32_t rows) {
-  return int64_t{rows} * bank.used >= kStreamedRows * bank.experts;
+bool CardSplit::HasPlaces(const plugin::Bank& bank, int32_t rows_max) {
+  return int64_t{rows_max} * bank.used >= kPlacesRows * bank.experts;
 }
 
 uint64_t CardSplit::CardBytes(const plugin::Description& description,
@@ -137,9 +144,11 @@ CardSplit::CardSplit(const model::ModelFile& model, const plugin::Description& d
       registered_(host_->memory()),
       memory_(CardBytes(description, frames_, rows_max), "maps of experts and rooms for them"),
       map_twin_(MapBytes(description), "maps of experts"),
-      page_memory_(HandOffPage::Bytes(description, rows_max), "the hand-off page") {
+      page_memory_(HandOffPage::Bytes(description, rows_max), "the hand-off page"),
+      sharing_(SharingBanks(description)) {
   size_t first = 0;
   for (const plugin::Bank& bank : description.banks) {
+    has_places_.push_back(HasPlaces(bank, rows_max));
     first_.push_back(first);
     first += bank.experts;
   }
@@ -159,8 +168,9 @@ CardSplit::CardSplit(const model::ModelFile& model, const plugin::Description& d
 }
 
 CardSplit::~CardSplit() {
-  cudaStreamSynchronize(copies_.get());
-  cudaStreamSynchronize(packs_.get());
+  for (const CardStream* stream : {&copies_, &packs_, &stays_}) {
+    cudaStreamSynchronize(stream->get());
+  }
 }
 
 kernels::cuda::HandOff CardSplit::hand_off(size_t bank) const {
@@ -184,14 +194,12 @@ void CardSplit::BeginPass(cudaStream_t stream) {
   host_->Begin();
   prompt_sums_ = nullptr;
   if (!maps_changed_) return;
-  MakeStreamed();
   auto* twin = reinterpret_cast<int32_t*>(map_twin_.data());
-  for (size_t bank = 0; bank < streamed_.size(); ++bank) {
+  for (size_t bank = 0; bank + 1 < first_.size(); ++bank) {
     std::ranges::copy(std::as_const(*host_).Map(bank), twin + first_[bank]);
-    std::ranges::copy(streamed_[bank], twin + first_.back() + first_[bank]);
   }
   CheckCuda(
-      cudaMemcpyAsync(maps_, map_twin_.data(), map_twin_.size(), cudaMemcpyHostToDevice, stream),
+      cudaMemcpyAsync(maps_, twin, first_.back() * sizeof(int32_t), cudaMemcpyHostToDevice, stream),
       "copying maps of experts to the card");
   maps_changed_ = false;
 }
@@ -201,130 +209,12 @@ void CardSplit::EndPass() const {
   throw HandOffError("the card has waited too long for the host's experts and gone on without");
 }
 
-void CardSplit::Published(cudaStream_t stream) const {
-  CheckCuda(cudaEventRecord(published_.get(), stream), "handing rows to the host");
+uint64_t CardSplit::FrameBytesOf(uint32_t weight) const {
+  return FrameBytes(description_.weights[weight]);
 }
 
-void CardSplit::ServePrompt(uint32_t bank, int32_t rows, const std::function<bool()>& check) {
-  const Clock::time_point until = Clock::now() + deadline_;
-  prompt_sums_ = nullptr;
-  for (;;) {
-    const cudaError_t status = cudaEventQuery(published_.get());
-    if (status == cudaSuccess) break;
-    if (status != cudaErrorNotReady) CheckCuda(status, "handing rows to the host");
-    check();
-    if (Clock::now() > until) {
-      throw HandOffError("the card has not come to the experts of layer " +
-                         std::to_string(description_.banks[bank].layer) + " within " +
-                         std::to_string(deadline_.count()) + " ms");
-    }
-  }
-  if (host_->Compute(bank, rows)) prompt_sums_ = page_.Seen(page_.sums());
-}
-
-// Experts without a frame take what is free of the bank's own, then the places behind them. Frames
-// that an expert is on its way to are its: a streamed pass waits for it.
-void CardSplit::MakeStreamed() {
-  streamed_.clear();
-  for (uint32_t bank = 0; bank < description_.banks.size(); ++bank) {
-    const std::span<const int32_t> map = Map(bank);
-    std::vector<int32_t> frames(map.begin(), map.end());
-    for (const Move& move : moves_) {
-      if (move.bank == bank && !move.failed) {
-        frames[static_cast<size_t>(move.expert)] = move.frame;
-      }
-    }
-    const auto own = static_cast<int32_t>(frames_[bank]);
-    std::vector<bool> taken(map.size() + 1, false);
-    for (const int32_t frame : frames) {
-      if (frame >= 0) taken[static_cast<size_t>(frame)] = true;
-    }
-    std::vector<int32_t> free;
-    for (int32_t frame = 0; frame < own; ++frame) {
-      if (!taken[static_cast<size_t>(frame)]) free.push_back(frame);
-    }
-    int32_t next = own;
-    size_t used = 0;
-    for (int32_t& frame : frames) {
-      if (frame < 0) frame = used < free.size() ? free[used++] : next++;
-    }
-    streamed_.push_back(std::move(frames));
-  }
-}
-
-uint64_t CardSplit::PlaceOf(size_t bank, uint32_t weight) const {
-  const plugin::Bank& described = description_.banks[bank];
-  uint64_t at = 0;
-  for (const uint32_t part : {described.gate, described.up, described.down}) {
-    if (part == weight) break;
-    at += Aligned(FrameBytes(description_.weights[part]) * Away(described, frames_[bank]));
-  }
-  return at;
-}
-
-kernels::cuda::CardWeight CardSplit::Streamed(kernels::cuda::CardWeight matrix, size_t bank,
-                                              uint32_t weight, int32_t number) const {
-  matrix.more = places_[static_cast<size_t>(number % 2)] + PlaceOf(bank, weight);
-  matrix.frames = static_cast<int32_t>(frames_[bank]);
-  matrix.expert_bytes = FrameBytes(description_.weights[weight]);
-  return matrix;
-}
-
-void CardSplit::CopyStreamed(uint32_t bank, size_t number) {
-  const std::string what = "bringing experts to the card";
-  if (number >= 2) {
-    for (const CardStream* stream : {&copies_, &packs_}) {
-      CheckCuda(cudaStreamWaitEvent(stream->get(), read_[number % 2].get(), 0), what);
-    }
-  }
-  const std::span<const int32_t> map = Map(bank);
-  const std::vector<int32_t>& frames = streamed_[bank];
-  const auto experts = static_cast<int32_t>(frames.size());
-  const auto comes = [&](int32_t expert) {
-    const auto at = static_cast<size_t>(expert);
-    return map[at] < 0 && std::ranges::none_of(
-                              moves_,
-                              [&](const Move& move) {
-                                return move.bank == bank && move.expert == expert && !move.failed;
-                              });
-  };
-  const plugin::Bank& described = description_.banks[bank];
-  const auto own = static_cast<int32_t>(frames_[bank]);
-  for (const uint32_t weight : {described.gate, described.up, described.down}) {
-    const kernels::cuda::CardWeight matrix =
-        Streamed(card_weights_->Matrix(weight), bank, weight, static_cast<int32_t>(number));
-    for (int32_t first = 0; first < experts;) {
-      if (!comes(first)) {
-        ++first;
-        continue;
-      }
-      const int32_t frame = frames[static_cast<size_t>(first)];
-      int32_t count = 1;
-      const auto frame_at = [&](int32_t expert) { return frames[static_cast<size_t>(expert)]; };
-      while (first + count < experts && comes(first + count) &&
-             frame_at(first + count) == frame + count && (frame >= own || frame + count < own)) {
-        ++count;
-      }
-      const void* base = frame < own ? matrix.data : matrix.more;
-      CopyRun(weight, first, count,
-              const_cast<std::byte*>(static_cast<const std::byte*>(base)) +
-                  static_cast<uint64_t>(frame < own ? frame : frame - own) * matrix.expert_bytes);
-      first += count;
-    }
-  }
-  RecordCopies(arrived_[number % 2].get());
-}
-
-void CardSplit::BeginStreamed(std::span<const uint32_t> banks, size_t number, cudaStream_t stream) {
-  prompt_sums_ = nullptr;
-  if (number == 0) CopyStreamed(banks[0], 0);
-  CheckCuda(cudaStreamWaitEvent(stream, arrived_[number % 2].get(), 0),
-            "bringing experts to the card");
-  if (number + 1 < banks.size()) CopyStreamed(banks[number + 1], number + 1);
-}
-
-void CardSplit::EndStreamed(size_t number, cudaStream_t stream) {
-  CheckCuda(cudaEventRecord(read_[number % 2].get(), stream), "bringing experts to the card");
+uint64_t CardSplit::PlacePartBytes(size_t bank, uint32_t weight) const {
+  return Aligned(FrameBytesOf(weight) * Away(description_.banks[bank], frames_[bank]));
 }
 
 int32_t CardSplit::FreeFrame(uint32_t bank) const {
@@ -382,12 +272,12 @@ void CardSplit::BeginMove(const ExpertMove& move) {
     for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
       const kernels::cuda::CardWeight matrix = card_weights_->Matrix(weight);
       auto* first = const_cast<std::byte*>(static_cast<const std::byte*>(matrix.data));
-      CopyRun(weight, move.in, 1, first + static_cast<uint64_t>(frame) * matrix.expert_bytes);
+      CopyExperts(weight, {&move.in, 1},
+                  first + static_cast<uint64_t>(frame) * matrix.expert_bytes);
     }
   }
   RecordCopies(made.done->get());
   moves_.push_back(std::move(made));
-  maps_changed_ = true;  // those of streamed passes
 }
 
 void CardSplit::RecordCopies(cudaEvent_t done) const {
@@ -397,36 +287,43 @@ void CardSplit::RecordCopies(cudaEvent_t done) const {
   CheckCuda(cudaEventRecord(done, packs_.get()), what);
 }
 
-void CardSplit::CopyRun(uint32_t weight, int32_t expert, int32_t count, std::byte* to) const {
-  const std::string what = "copying experts of '" + description_.weights[weight].name + "'";
+void CardSplit::CopyExperts(uint32_t weight, std::span<const int32_t> experts,
+                            std::byte* to) const {
   const kernels::cuda::CardWeight matrix = card_weights_->Matrix(weight);
+  if (matrix.format->activation_group == 0) return CopyRuns(weight, experts, to);
+  const std::string what = "copying experts of '" + description_.weights[weight].name + "'";
   const uint64_t frame_bytes = FrameBytes(description_.weights[weight]);
-  const uint64_t bytes = host_->Matrix(weight, expert).size();
-  const bool packed = matrix.format->activation_group != 0;
-  const auto most =
-      packed ? static_cast<int32_t>(std::max<uint64_t>(1, kRoomBytes / bytes)) : count;
-  for (int32_t done = 0; done < count;) {
-    const int32_t now = std::min(most, count - done);
-    const std::byte* from = host_->Matrix(weight, expert + done).data();
-    std::byte* const home = to + static_cast<uint64_t>(done) * frame_bytes;
-    const Room& room = rooms_[next_room_ % rooms_.size()];
-    std::byte* const first = packed ? room.at + reinterpret_cast<uintptr_t>(from) % kPart : home;
-    if (packed) {
-      ++next_room_;
-      CheckCuda(cudaStreamWaitEvent(copies_.get(), room.free.get(), 0), what);
-    }
-    CheckCuda(cudaMemcpyAsync(first, from, static_cast<uint64_t>(now) * bytes,
-                              cudaMemcpyHostToDevice, copies_.get()),
+  const uint64_t bytes = host_->Matrix(weight, 0).size();
+  const size_t most = std::max<uint64_t>(1, kRoomBytes / bytes);
+  while (!experts.empty()) {
+    const std::span<const int32_t> now = experts.first(std::min(most, experts.size()));
+    const Room& room = rooms_[next_room_++ % rooms_.size()];
+    // As it lies in host memory: copies are faster that way.
+    const std::byte* from = host_->Matrix(weight, now.front()).data();
+    std::byte* const first = room.at + reinterpret_cast<uintptr_t>(from) % kPart;
+    CheckCuda(cudaStreamWaitEvent(copies_.get(), room.free.get(), 0), what);
+    CopyRuns(weight, now, first);
+    CheckCuda(cudaEventRecord(room.full.get(), copies_.get()), what);
+    CheckCuda(cudaStreamWaitEvent(packs_.get(), room.full.get(), 0), what);
+    CheckCuda(kernels::cuda::ToCardForm(launch_, matrix.format->ggml_type, first, to, matrix.n,
+                                        matrix.k, now.size()),
               what);
-    if (packed) {
-      CheckCuda(cudaEventRecord(room.full.get(), copies_.get()), what);
-      CheckCuda(cudaStreamWaitEvent(packs_.get(), room.full.get(), 0), what);
-      CheckCuda(kernels::cuda::ToCardForm(launch_, matrix.format->ggml_type, first, home, matrix.n,
-                                          matrix.k, static_cast<size_t>(now)),
-                what);
-      CheckCuda(cudaEventRecord(room.free.get(), packs_.get()), what);
-    }
-    done += now;
+    CheckCuda(cudaEventRecord(room.free.get(), packs_.get()), what);
+    to += now.size() * frame_bytes;
+    experts = experts.subspan(now.size());
+  }
+}
+
+void CardSplit::CopyRuns(uint32_t weight, std::span<const int32_t> experts, std::byte* to) const {
+  while (!experts.empty()) {
+    size_t run = 1;
+    while (run < experts.size() && experts[run] == experts[run - 1] + 1) ++run;
+    const std::span<const std::byte> first = host_->Matrix(weight, experts.front());
+    const uint64_t bytes = run * first.size();
+    CheckCuda(cudaMemcpyAsync(to, first.data(), bytes, cudaMemcpyHostToDevice, copies_.get()),
+              "copying experts of '" + description_.weights[weight].name + "'");
+    to += bytes;
+    experts = experts.subspan(run);
   }
 }
 
@@ -444,7 +341,9 @@ memory::ResidencyRates CardSplit::MeasureRates() const {
     for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
       const kernels::cuda::CardWeight matrix = card_weights_->Matrix(weight);
       auto* first = const_cast<std::byte*>(static_cast<const std::byte*>(matrix.data));
-      CopyRun(weight, 0, 1, first + static_cast<uint64_t>(Map(at).front()) * matrix.expert_bytes);
+      constexpr int32_t kFirst = 0;
+      CopyExperts(weight, {&kFirst, 1},
+                  first + static_cast<uint64_t>(Map(at).front()) * matrix.expert_bytes);
     }
     for (const CardStream* stream : {&copies_, &packs_}) {
       CheckCuda(cudaStreamSynchronize(stream->get()), "measuring the link");

@@ -8,8 +8,10 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,6 +20,7 @@
 #include "runtime/exec/cuda/card.h"
 #include "runtime/exec/cuda/card_weights.h"
 #include "runtime/exec/split/host_experts.h"
+#include "runtime/exec/split/sharing.h"
 
 namespace bloomery::exec {
 
@@ -42,9 +45,8 @@ class RegisteredMemory {
 
 class CardSplit {
  public:
-  // Whether the host's experts of a bank come to the card for a pass of `rows` rows, rather than
-  // that the host computes them.
-  static bool Streams(const plugin::Bank& bank, int32_t rows);
+  // Whether a seat of such passes has places for experts of the bank that come for one.
+  static bool HasPlaces(const plugin::Bank& bank, int32_t rows_max);
   // On the card: maps, words, the room of copies, and places for experts that come for a pass.
   static uint64_t CardBytes(const plugin::Description& description,
                             std::span<const uint32_t> frames, int32_t rows_max);
@@ -71,28 +73,46 @@ class CardSplit {
   // After a pass has ended: throws HandOffError where the card has given up waiting.
   void EndPass() const;
 
-  // Prompts, whose launches the passes' thread enqueues one by one: a launch copies what the host
-  // needs to the page and records this event; the host computes once it is there.
-  void Published(cudaStream_t stream) const;
-  // Waits for it, computes. Throws HandOffError; `check` as HostExperts::ServePass has it.
-  void ServePrompt(uint32_t bank, int32_t rows, const std::function<bool()>& check);
-  // The host's sums of the last ServePrompt as the card sees them; null: no pick was the host's.
+  // Prompts, whose launches the passes' thread enqueues one by one. Of the experts without a frame
+  // some come to the card for the pass, into one of two places that banks take in turns, and the
+  // host computes the others (split/sharing.h); `number` counts the program's banks. In order:
+  //
+  //   BeginPrompt                           the first bank's likely ones set out
+  //   launch: picks to the page, PicksPublished
+  //   Share(number)                         who takes what; the link's part sets out
+  //   launch: the map, rows to the page, RowsPublished
+  //   AwaitArrived(number), launches of the card's experts
+  //   EndStreamed(number)                   some stay in frames; the next bank's likely ones set
+  //   out ComputeShare(number)                  the host, beside all of that launch: sums, with
+  //   prompt_sums()
+  //
+  // `check` as HostExperts::ServePass has it; all may throw HandOffError. `seats`: experts that
+  // came may take frames of others (TakeSeated).
+  void BeginPrompt(std::span<const uint32_t> banks, int32_t rows, bool seats);
+  void PicksPublished(cudaStream_t stream) const;
+  void Share(size_t number, const std::function<bool()>& check);
+  cudaError_t PublishMap(size_t bank, cudaStream_t stream) const;
+  // Whether the host has a part of the bank that was shared last.
+  bool host_share() const { return host_share_; }
+  void RowsPublished(cudaStream_t stream) const;
+  void AwaitArrived(size_t number, cudaStream_t stream) const;
+  void EndStreamed(size_t number, cudaStream_t stream);
+  void ComputeShare(size_t number, const std::function<bool()>& check);
+  // The host's sums of the last ComputeShare as the card sees them; null: no pick was the host's.
   const int64_t* prompt_sums() const { return prompt_sums_; }
-
-  // Prompts for which the host's experts come to the card (Streams): `streamed_frame_of` gives
-  // every expert a frame, from `frames` of the bank on in one of two places that banks take in
-  // turns.
+  // Every expert's frame for such a pass, from `frames` of the bank on in the place, or -1.
   kernels::cuda::FrameMap streamed_frame_of(size_t bank) const {
     return maps_ + first_.back() + first_[bank];
   }
-  // A matrix of the bank with that place, for the `number`-th streamed bank of a program.
+  // A matrix of the bank with its place, for the `number`-th bank of a program.
   kernels::cuda::CardWeight Streamed(kernels::cuda::CardWeight matrix, size_t bank, uint32_t weight,
                                      int32_t number) const;
-  // Before the first launch that reads the `number`-th of `banks`: lets `stream` wait for it, and
-  // enqueues the copies of the next.
-  void BeginStreamed(std::span<const uint32_t> banks, size_t number, cudaStream_t stream);
-  // After the last.
-  void EndStreamed(size_t number, cudaStream_t stream);
+  // As ExpertMover has it.
+  std::vector<ExpertMove> TakeSeated();
+  // How prompts are shared: of an expert of the first bank, measured unless given. Once weights are
+  // bound; takes some ten milliseconds.
+  void SetShareRates(const std::optional<ShareRates>& given);
+  const ShareRates& share_rates() const { return share_rates_; }
 
   // As Seat has them.
   void BeginMove(const ExpertMove& move);
@@ -113,12 +133,36 @@ class CardSplit {
     std::unique_ptr<CardEvent> done;
   };
 
+  // A bank on its way through a place.
+  struct Coming {
+    uint32_t bank = 0;
+    std::vector<int32_t> frames;   // by expert: its frame in the pass, or -1
+    std::vector<int32_t> experts;  // that come, in the order of the place
+    bool seated = false;           // some stayed: the place is free once those are copied
+    CardEvent arrived;
+    CardEvent read;
+    CardEvent stayed;
+  };
+
   // Where the places of a bank's streamed experts begin, from the place's first byte.
   uint64_t PlaceOf(size_t bank, uint32_t weight) const;
-  void MakeStreamed();
-  void CopyStreamed(uint32_t bank, size_t number);
-  // Consecutive experts to consecutive frames at `to`.
-  void CopyRun(uint32_t weight, int32_t expert, int32_t count, std::byte* to) const;
+  uint64_t PlacePartBytes(size_t bank, uint32_t weight) const;
+  // Of an expert's matrix on the card.
+  uint64_t FrameBytesOf(uint32_t weight) const;
+  // So many experts have room in a place of the bank.
+  size_t Places(size_t bank) const;
+  ShareRates RatesOf(size_t bank) const;
+  uint64_t ExpertBytes(size_t bank) const;
+  void SetOut(size_t number);
+  void Bring(Coming* coming, size_t number, std::span<const int32_t> experts);
+  void SeatSome(Coming* coming, size_t number);
+  void CountPicks(uint32_t bank);
+  void Await(const CardEvent& event, uint32_t bank, const std::function<bool()>& check) const;
+  double MeasureLink();
+  // Experts, ascending, to consecutive frames at `to`.
+  void CopyExperts(uint32_t weight, std::span<const int32_t> experts, std::byte* to) const;
+  // Of experts that follow one another in the file: straight into what lies at `to`.
+  void CopyRuns(uint32_t weight, std::span<const int32_t> experts, std::byte* to) const;
   // After copies: `done` is recorded once they are all in their frames.
   void RecordCopies(cudaEvent_t done) const;
   int32_t FreeFrame(uint32_t bank) const;
@@ -127,6 +171,7 @@ class CardSplit {
   const plugin::Description& description_;
   kernels::cuda::Launch launch_;
   std::vector<uint32_t> frames_;  // by bank
+  std::vector<bool> has_places_;  // by bank
   std::chrono::milliseconds deadline_;
   SplitHooks hooks_;
   const CardWeights* card_weights_ = nullptr;
@@ -145,16 +190,27 @@ class CardSplit {
   std::array<Room, 2> rooms_;
   mutable size_t next_room_ = 0;
   std::array<std::byte*, 2> places_{};
-  std::array<CardEvent, 2> arrived_;
-  std::array<CardEvent, 2> read_;
+  std::array<Coming, 2> coming_;
   PinnedBuffer map_twin_;
   PinnedBuffer page_memory_;
   HandOffPage page_;
-  std::vector<std::vector<int32_t>> streamed_;  // by bank and expert: its frame in such a pass
-  CardEvent published_;
+  // Of the prompt in progress.
+  std::span<const uint32_t> prompt_banks_;
+  int32_t prompt_rows_ = 0;
+  bool seats_ = false;
+  bool host_share_ = false;
   const int64_t* prompt_sums_ = nullptr;
+  std::vector<int32_t> counts_;  // rows of each expert of the bank that was shared last
+  std::chrono::steady_clock::time_point link_until_{};  // it is busy so long, by the rates
+  CardEvent picks_published_;
+  CardEvent rows_published_;
+  PromptSharing sharing_;
+  ShareRates share_rates_;
+  uint64_t share_bytes_ = 1;  // of the expert that they are of
+  std::vector<ExpertMove> seated_;
   CardStream copies_;
   CardStream packs_{true};  // short launches beside the long ones of a prompt
+  CardStream stays_;        // from places to frames
   CardEvent copied_;
   std::deque<Move> moves_;
   bool maps_changed_ = true;

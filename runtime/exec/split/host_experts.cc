@@ -448,9 +448,9 @@ bool HostExperts::WaitForRing(uint32_t bank, const std::function<bool()>& check)
   }
 }
 
-bool HostExperts::Group(uint32_t bank, int32_t rows, bool count) {
+bool HostExperts::Group(uint32_t bank, int32_t rows, bool count, std::span<const int32_t> frames) {
   const plugin::Bank& described = description_.banks[bank];
-  const std::vector<int32_t>& map = maps_[bank];
+  const std::span<const int32_t> map = frames.empty() ? maps_[bank] : frames;
   const size_t picks = static_cast<size_t>(rows) * described.used;
   const int32_t* ids = page_.ids();
   bool any = false;
@@ -484,11 +484,12 @@ bool HostExperts::Group(uint32_t bank, int32_t rows, bool count) {
   return true;
 }
 
-bool HostExperts::Compute(uint32_t bank, int32_t rows, bool count) {
+bool HostExperts::Compute(uint32_t bank, int32_t rows, bool count,
+                          std::span<const int32_t> frames) {
   const Clock::time_point begin = Clock::now();
   until_ = begin + deadline_;
   live_ = rows;
-  if (!Group(bank, rows, count)) return false;
+  if (!Group(bank, rows, count, frames)) return false;
   const BankSteps& steps = *steps_[bank];
   RunStep(bank, *steps.gate_up);
   if (rows <= kFewRows) {

@@ -21,6 +21,7 @@
 #include "runtime/exec/residency.h"
 #include "runtime/exec/seat.h"
 #include "runtime/exec/split/hand_off_page.h"
+#include "runtime/exec/split/sharing.h"
 #include "runtime/memory/host_buffer.h"
 #include "runtime/memory/weights.h"
 #include "runtime/ops/backend.h"
@@ -68,8 +69,13 @@ class HostExperts {
 
   // Computes the host's picks of one bank from the page's ids, weights and input into its sums;
   // false where there are none: nothing is written then. Throws HandOffError. `count`: the card's
-  // launches do not count these picks.
-  bool Compute(uint32_t bank, int32_t rows, bool count = true);
+  // launches do not count these picks. `frames` takes the place of the bank's map for this pass.
+  bool Compute(uint32_t bank, int32_t rows, bool count = true,
+               std::span<const int32_t> frames = {});
+
+  // The host's part of ShareRates for an expert of `bank`: computes some, of rows of zeros, in some
+  // ten milliseconds; between passes, once bound.
+  ShareRates MeasureComputing(uint32_t bank);
 
   // The lowest row of the pass with a pick that is not finite or too large; -1: none.
   int64_t failed_row() const { return failed_row_; }
@@ -105,7 +111,7 @@ class HostExperts {
   using Clock = std::chrono::steady_clock;
 
   void MakeSteps(size_t bank);
-  bool Group(uint32_t bank, int32_t rows, bool count);
+  bool Group(uint32_t bank, int32_t rows, bool count, std::span<const int32_t> frames);
   void RunStep(uint32_t bank, const ops::Step& step);
   bool WaitForRing(uint32_t bank, const std::function<bool()>& check);
   std::string NameOf(uint32_t bank) const;

@@ -136,6 +136,12 @@ ResidencyPolicy::UnderWay ResidencyPolicy::Ended(const ExpertMove& move) {
   return ended;
 }
 
+void ResidencyPolicy::Moved(const ExpertMove& move) {
+  map_.Seat(move.bank, move.in, map_.Unseat(move.bank, move.out));
+  ++counters_.moves;
+  ++counters_.banks[move.bank].moves;
+}
+
 void ResidencyPolicy::Landed(const ExpertMove& move) {
   map_.Seat(move.bank, move.in, Ended(move).frame);
   ++counters_.moves;

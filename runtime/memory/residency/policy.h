@@ -117,6 +117,8 @@ class ResidencyPolicy {
   // The moves to begin now, before a pass of `rows` rows, each `out` unseated already; none while
   // moves are under way. Valid until the next call. Allocates nothing.
   std::span<const ExpertMove> Plan(int32_t rows);
+  // A move that was made without being planned: `in` has the frame of `out`, both as of now.
+  void Moved(const ExpertMove& move);
   // The bytes are there: the expert has its frame from the next pass on.
   void Landed(const ExpertMove& move);
   // The copy failed: the expert stays the host's, its frame is free (or, where the move did not

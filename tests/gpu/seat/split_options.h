@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/exec/seat.h"
+#include "tests/gpu/seat/rows.h"
 #include "tests/oracle/seat_fixture.h"
 #include "tests/support/safetensors.h"
 
@@ -21,6 +23,16 @@ inline exec::SeatOptions SplitOptions(const char* device, int32_t frames, int32_
   options.device = device;
   options.card_frames = frames;
   return options;
+}
+
+// Costs that send every expert of a prompt over the link, leave all to the host, or half.
+inline constexpr exec::ShareRates kAllLink = {.copy_us = 0, .read_us = 1};
+inline constexpr exec::ShareRates kAllHost = {.copy_us = 1e9, .read_us = 1};
+inline constexpr exec::ShareRates kHalf = {.copy_us = 1, .read_us = 1};
+
+inline Rows Again(exec::Seat& seat, std::span<const int32_t> ids, int32_t batch, int32_t slot = 0) {
+  seat.Cut(slot, 0);
+  return RunAll(seat, ids, batch, slot);
 }
 
 // The first `count` ids of the golden prompt `long`.

@@ -20,11 +20,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-Rows Again(exec::Seat& seat, std::span<const int32_t> ids, int32_t batch, int32_t slot = 0) {
-  seat.Cut(slot, 0);
-  return RunAll(seat, ids, batch, slot);
-}
-
 std::vector<int32_t> FrameCounts(const exec::Seat& seat) {
   const auto experts = static_cast<int32_t>(seat.ReadResidency().banks.at(0).experts);
   return {0, 1, experts / 2, experts - 1, experts};
@@ -55,16 +50,46 @@ TEST(CardSplit, DecodeHasTheBitsOfTheCpuForEveryNumberOfFrames) {
 
 // Of integer experts: float ones of a prompt meet tensor cores on the card (a band), and on the
 // host they do not.
-TEST(CardSplit, PromptsHaveTheBitsOfTheWholeCard) {
+TEST(CardSplit, PromptsHaveTheBitsOfTheWholeCardHoweverTheyAreShared) {
   const std::vector<int32_t> ids = LongIds(300);
   const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
+  std::vector<Rows> expected;
+  const std::vector<int32_t> batches = {16, 100, 300};
+  for (const int32_t batch : batches) expected.push_back(Again(*whole.seat, ids, batch));
   for (const int32_t frames : FrameCounts(*whole.seat)) {
-    SCOPED_TRACE("frames " + std::to_string(frames));
-    const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", frames));
-    for (const int32_t batch : {16, 100, 300}) {
-      const Rows expected = Again(*whole.seat, ids, batch);
-      EXPECT_EQ(FirstDifference(Again(*card.seat, ids, batch), expected), "") << batch;
+    for (const exec::ShareRates& rates : {kAllLink, kAllHost, kHalf}) {
+      SCOPED_TRACE("frames " + std::to_string(frames) + ", a copy " +
+                   std::to_string(rates.copy_us));
+      exec::SeatOptions options = SplitOptions("CUDA0", frames);
+      options.share_rates = rates;
+      const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
+      for (size_t i = 0; i < batches.size(); ++i) {
+        EXPECT_EQ(FirstDifference(Again(*card.seat, ids, batches[i]), expected[i]), "")
+            << batches[i];
+      }
+      const exec::SeatCounters counters = card.seat->counters();
+      if (card.seat->CardFrames() < 0) continue;
+      if (rates.copy_us == 0) {
+        EXPECT_EQ(counters.host_experts, 0U);
+      } else {
+        EXPECT_GT(counters.host_experts, 0U);
+      }
+      if (rates.copy_us == 1) {
+        EXPECT_LT(counters.host_experts, counters.experts_picked);
+      }
     }
+  }
+}
+
+TEST(CardSplit, PromptsAsMeasuredHaveTheBitsOfTheWholeCard) {
+  const std::vector<int32_t> ids = LongIds(300);
+  const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", 3));
+  EXPECT_NE(card.seat->LoadLine().find("an expert of a prompt takes the link"), std::string::npos);
+  EXPECT_EQ(card.seat->counters().host_experts, 0U);  // measuring is not counted
+  for (const int32_t batch : {16, 40, 300}) {
+    EXPECT_EQ(FirstDifference(Again(*card.seat, ids, batch), Again(*whole.seat, ids, batch)), "")
+        << batch;
   }
 }
 
@@ -181,6 +206,7 @@ TEST(CardSplit, PromptsWhoseExpertsComeToTheCardRunBesideMovesAndFreeFrames) {
   const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
   const Rows expected = RunAll(*whole.seat, ids, 300);
   exec::SeatOptions options = SplitOptions("CUDA0", 3);
+  options.share_rates = kAllLink;
   bool fails = false;
   options.split_hooks.copy_fails = [&] { return fails; };
   const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
@@ -230,6 +256,7 @@ TEST(CardSplit, AWorkerThatStallsEndsThePassByNameAndTheNextOneRuns) {
       SCOPED_TRACE(std::to_string(batch) + (caller ? " caller" : " worker"));
       exec::SeatOptions options = SplitOptions("CUDA0", 2);
       options.hand_off_deadline = 200ms;
+      options.share_rates = kAllHost;
       std::atomic<bool> stalls{false};
       const std::thread::id own = std::this_thread::get_id();
       options.split_hooks.host_task = [&](uint32_t bank) {

@@ -127,8 +127,9 @@ TEST(CardLower, ASplitBankIsHandedOverInsideAPassOfFewRowsAndBetweenThePromptsLa
     std::vector<std::string> text;
     for (const auto& launch : lowered.launches) {
       text.emplace_back(std::string(launch.op) + (launch.split.rings >= 0 ? " rings" : "") +
+                        (launch.split.shares >= 0 ? " shares" : "") +
+                        (launch.split.arrives >= 0 ? " arrives" : "") +
                         (launch.split.needs >= 0 ? " needs" : "") +
-                        (launch.split.streams >= 0 ? " streams" : "") +
                         (launch.split.streamed >= 0 ? " streamed" : ""));
     }
     return text;
@@ -138,12 +139,14 @@ TEST(CardLower, ASplitBankIsHandedOverInsideAPassOfFewRowsAndBetweenThePromptsLa
               ElementsAre("embed", "linear", "attention", "linear", "router",
                           "routed_experts rings", "routed_experts", "head"));
   EXPECT_EQ(Layer().Lower(8, {"logits"}, true).state_bytes, 0U);
-  // A launch more that copies to the page; the sum of picks comes after the host.
+  // Two launches more that copy picks and then rows to the page: in between it is decided who takes
+  // what. Grouping waits for experts that come, the sum of picks for the host.
   EXPECT_THAT(steps(Layer().Lower(16, {"logits"}, true)),
               ElementsAre("embed", "rms_norm", "linear", "attention", "attention", "linear",
-                          "rms_norm", "router", "router", "routed_experts", "routed_experts",
-                          "routed_experts", "routed_experts", "routed_experts",
-                          "routed_experts needs", "select_rows", "rms_norm", "head"));
+                          "rms_norm", "router", "router", "routed_experts",
+                          "routed_experts shares", "routed_experts arrives", "routed_experts",
+                          "routed_experts", "routed_experts streamed", "routed_experts needs",
+                          "select_rows", "rms_norm", "head"));
 }
 
 // A gated delta-net layer of one key head and two value heads of 32, and a gated attention layer of

@@ -158,6 +158,29 @@ TEST(CardRefusals, MemoryTakenBetweenPlanAndLoadIsRefusedNamingTheHolders) {
   EXPECT_EQ(LoadOnCard<std::string>(Driver({{}, {}}), "auto", TakenOn), "CUDA1");
 }
 
+// What is taken where the whole needs 40 GiB free and a split 10.
+std::string WholeOrSplit(const std::vector<FakeCard>& cards, bool may_split,
+                         const std::string& device = "auto") {
+  return LoadOnCardWholeFirst<std::string>(Driver(cards), device, may_split,
+                                           [](const CardInfo& card, bool splits) {
+                                             const uint64_t free = card.free_bytes.value_or(0);
+                                             if (free >= 40 * kGiB) return "whole on " + card.Id();
+                                             if (splits && free >= 10 * kGiB)
+                                               return "split on " + card.Id();
+                                             throw CardMemoryError("it does not fit");
+                                           });
+}
+
+TEST(CardRefusals, ASplitOnTheFirstCardDoesNotTakeThePlaceOfAWholeOnTheSecond) {
+  const std::vector<FakeCard> cards = {{.free = 20 * kGiB}, {.free = 50 * kGiB}};
+  EXPECT_EQ(WholeOrSplit(cards, true), "whole on CUDA1");
+  EXPECT_EQ(WholeOrSplit(cards, true, "CUDA0"), "split on CUDA0");
+  const std::vector<FakeCard> small = {{.free = 5 * kGiB}, {.free = 20 * kGiB}};
+  EXPECT_EQ(WholeOrSplit(small, true), "split on CUDA1");
+  EXPECT_EQ(RefusalOf([&] { WholeOrSplit(small, false); }).kind, ErrorKind::kNoMemory);
+  EXPECT_EQ(WholeOrSplit({{.free = 20 * kGiB}}, true), "split on CUDA0");
+}
+
 TEST(CardRefusals, ACardWithoutRoomToOpenItIsRefusedForItsMemory) {
   const Refusal refusal = RefusalOf(
       [] { LoadName(Driver({{.free = 0, .open = cudaErrorMemoryAllocation}}), "CUDA0"); });

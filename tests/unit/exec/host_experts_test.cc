@@ -150,6 +150,37 @@ TEST(HostExperts, WithoutAPickOfTheHostNothingIsComputed) {
   EXPECT_EQ(split.host->counts().experts, 1U);
 }
 
+TEST(HostExperts, TheFramesOfAPassTakeThePlaceOfTheMap) {
+  Split split(3);
+  split.host->Begin();
+  split.Write(9, 0);
+  const std::array<int32_t, kExperts> frames = {0, -1, 2, 3, 4, -1};
+  EXPECT_TRUE(split.host->Compute(0, 9, true, frames));
+  for (int32_t row = 0; row < 9; ++row) {
+    EXPECT_EQ(split.Sums(row), split.Expected(0, row, [](int32_t expert) {
+      return expert == 1 || expert == 5;
+    })) << row;
+  }
+  EXPECT_EQ(split.host->counts().experts, 2U);
+}
+
+TEST(HostExperts, MeasuringLeavesNoTraceInCountsAndSums) {
+  Split split(3, {}, 64);
+  split.host->Begin();
+  const ShareRates rates = split.host->MeasureComputing(1);
+  EXPECT_GT(rates.read_us, 0);
+  EXPECT_GE(rates.fixed_us, 0);
+  EXPECT_GE(rates.row_us, 0);
+  EXPECT_GT(rates.HostUs(1000), 0);
+  EXPECT_EQ(split.host->counts().experts, 0U);
+  EXPECT_EQ(split.host->counts().hand_offs, 0U);
+  EXPECT_EQ(split.host->counts().seconds, 0);
+  EXPECT_EQ(split.host->Distinct(1), 0U);
+  split.Write(9, 2);
+  EXPECT_TRUE(split.host->Compute(1, 9));
+  EXPECT_EQ(split.Sums(4), split.Expected(1, 4, [](int32_t expert) { return expert >= 3; }));
+}
+
 TEST(HostExperts, APassIsServedBankByBankAsTheCardRings) {
   Split split(2);
   const std::vector<uint32_t> banks = {0, 1};

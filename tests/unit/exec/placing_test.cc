@@ -35,9 +35,13 @@ class PlacingTest : public testing::Test {
   // On a card with so many MiB for 10 of dense weights, and 6 for each frame of both banks.
   memory::Placement Place(uint64_t mib, bool auto_splits = false) {
     asked_.clear();
+    options_.auto_splits = auto_splits;
     const memory::CardRoom card = {.id = "CUDA0", .total = mib * kMiB, .free = mib * kMiB};
-    return ChooseOnCard(options_, toy_.description, card, auto_splits, [&](memory::Place place) {
+    return ChooseOnCard(options_, toy_.description, card, [&](memory::Place place) {
       asked_.push_back(place);
+      if (place == memory::Place::kSplit && unsplittable_) {
+        throw Error(ErrorKind::kUnsupported, "weight 'x' cannot be split");
+      }
       memory::SeatSizes sizes;
       sizes.card_dense = 10 * kMiB;
       sizes.banks.resize(2, {.experts = 8, .used = 2, .card_parts = {kMiB, kMiB, kMiB}});
@@ -49,6 +53,7 @@ class PlacingTest : public testing::Test {
   ToySeat toy_;
   SeatOptions options_;
   std::vector<memory::Place> asked_;
+  bool unsplittable_ = false;
 };
 
 TEST_F(PlacingTest, AWholeModelIsTakenWhereItFits) {
@@ -75,6 +80,26 @@ TEST_F(PlacingTest, OneThatDoesNotFitIsSplitOnlyWhereThatIsAskedForOrAutomatic) 
   EXPECT_EQ(Place(58).place, Place::kCard);
   options_.placing.place = Place::kCard;
   EXPECT_EQ(Place(57, true).place, Place::kCard);
+}
+
+TEST_F(PlacingTest, ASplitThatNobodyAskedForSaysWhyItWasTaken) {
+  EXPECT_THAT(Place(35, true).Choice(),
+              AllOf(HasSubstr("takes 58.0 MiB of CUDA0, which has 35.0 MiB"),
+                    HasSubstr("8 of 16 experts lie there")));
+  EXPECT_EQ(Place(58, true).Choice(), "");
+  options_.placing.place = Place::kSplit;
+  EXPECT_EQ(Place(35, true).Choice(), "");
+}
+
+TEST_F(PlacingTest, AModelThatCannotBeSplitIsRefusedAsAWholeOneWithTheReason) {
+  unsplittable_ = true;
+  const memory::Placement whole = Place(35, true);
+  EXPECT_EQ(whole.place, Place::kCard);
+  const test::Refusal refusal = RefusalOf([&] { whole.Check(); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kNoMemory);
+  EXPECT_THAT(refusal.message, AllOf(HasSubstr("58.0 MiB"), HasSubstr("weight 'x' cannot be")));
+  options_.placing.place = Place::kSplit;
+  EXPECT_EQ(RefusalOf([&] { Place(35); }).kind, ErrorKind::kUnsupported);
 }
 
 TEST_F(PlacingTest, ExpertsKeptFromTheCardMakeASplitOfAnyModel) {

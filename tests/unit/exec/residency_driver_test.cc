@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -66,6 +67,14 @@ class FakeSeat : public ExpertMover {
     return landed;
   }
   memory::ResidencyRates MeasureRates() override { return {.host_us = 10, .copy_us = 20}; }
+  std::vector<ExpertMove> TakeSeated() override { return std::exchange(seated, {}); }
+  // As a pass does with an expert that came for it.
+  void SeatInPass(const ExpertMove& move) {
+    std::swap(frame_of_[static_cast<size_t>(move.in)], frame_of_[static_cast<size_t>(move.out)]);
+    seated.push_back(move);
+  }
+
+  std::vector<ExpertMove> seated;
 
   std::vector<ExpertMove> begun;
   std::vector<ExpertMove> under_way;
@@ -95,6 +104,40 @@ class Passes {
   ResidencyDriver& driver_;
   int32_t at_ = 0;
 };
+
+TEST(ResidencyDriver, WhatAPassSeatsCountsForTheNextOneAndIsTakenBackByAReset) {
+  FakeSeat seat(4, 2);
+  ResidencyDriver driver(OneBank(4), 1, seat, {.kind = ResidencyKind::kPayback});
+  ASSERT_TRUE(driver.seats_in_passes());
+  const PassRow row{.slot = 0};
+  const auto pass = [&](bool seats, uint16_t expert) {
+    driver.PassStarts({&row, 1});
+    if (seats) seat.SeatInPass({.bank = 0, .in = 3, .out = 1});
+    driver.ledger()->Of(0)[0] = expert;
+    driver.PassRan({&row, 1});
+  };
+  pass(true, 3);   // was the host's when it was picked: no hit
+  pass(false, 3);  // is a hit
+  pass(false, 3);
+  const ResidencyStatus status = driver.Status();
+  EXPECT_EQ(status.counters.moves, 1U);
+  EXPECT_EQ(status.counters.picks, 2U);
+  EXPECT_EQ(status.counters.hits, 1U);
+  driver.RequestReset();
+  pass(false, 0);
+  EXPECT_EQ(seat.FramesOf(0)[1], 1);
+  EXPECT_EQ(seat.FramesOf(0)[3], -1);
+}
+
+TEST(ResidencyDriver, OnlyOurPolicyLetsPassesSeatExperts) {
+  for (const auto kind : {ResidencyKind::kOff, ResidencyKind::kLru, ResidencyKind::kLfu}) {
+    FakeSeat seat(4, 2);
+    EXPECT_FALSE(ResidencyDriver(OneBank(4), 1, seat, {.kind = kind}).seats_in_passes());
+  }
+  FakeSeat whole(4, -1);
+  EXPECT_FALSE(
+      ResidencyDriver(OneBank(4), 1, whole, {.kind = ResidencyKind::kPayback}).seats_in_passes());
+}
 
 TEST(ResidencyDriver, MovesBeginBeforeAPassAndLandBeforeTheNext) {
   FakeSeat seat(4, 2);

@@ -1,6 +1,7 @@
 #include "tests/unit/serve/served_fixture.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "runtime/model/gguf.h"
 #include "runtime/text/vocabulary.h"
@@ -8,8 +9,11 @@
 namespace bloomery::serve {
 
 ServedTest::ServedTest() {
-  const auto model =
-      model::OpenGguf(RealFileSystem(), BLOOMERY_SOURCE_DIR "/tests/data/mini/qwen3moe/model.gguf");
+  // Programs for a card run on another machine than they were built on.
+  const char* const source = std::getenv("BLOOMERY_SOURCE_DIR");
+  const auto model = model::OpenGguf(RealFileSystem(),
+                                     std::string(source == nullptr ? BLOOMERY_SOURCE_DIR : source) +
+                                         "/tests/data/mini/qwen3moe/model.gguf");
   tokenizer_ = std::make_unique<text::Tokenizer>(text::ReadVocabulary(model.metadata()));
   model_template_ = model.metadata().GetString("tokenizer.chat_template");
   script_ = tokenizer_->Tokenise(kScript);
@@ -67,7 +71,8 @@ void ServedTest::FinishLoading() {
   source.eos_text = "<|im_end|>";
   source.marks = {"<think>", "</think>"};
   chat_template_ = std::make_unique<chat::ChatTemplate>(chat::ChatTemplate::Make(source));
-  engine_ = std::make_unique<engine::Engine>(*runner_, *tokenizer_);
+  engine_ = std::make_unique<engine::Engine>(other_runner_ == nullptr ? *runner_ : *other_runner_,
+                                             *tokenizer_);
   seat_.model.name = "mini.gguf";
   seat_.model.path = "models/mini.gguf";
   seat_.model.ftype = "BF16";

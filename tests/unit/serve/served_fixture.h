@@ -33,6 +33,7 @@ class ServedTest : public ::testing::Test {
   bool endless_ = false;
   std::function<void()> before_pass_;
   std::string template_;  // empty: the mini model's own
+  exec::PassRunner* other_runner_ = nullptr;  // in the fake one's place
 
   // From now on the model answers with `text`, control tokens by their names, to any prompt. Unlike
   // kScript it may hold a token several times. A slot has room for prompts with tools.

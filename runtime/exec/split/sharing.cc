@@ -1,0 +1,130 @@
+#include "runtime/exec/split/sharing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace bloomery::exec {
+namespace {
+
+// Rows after which a pick counts for half: about a prompt's subject, not a conversation's.
+constexpr double kHalfLifeRows = 256;
+
+// A lead of picks that chance does not make: so many standard deviations of the difference. With
+// even picks the largest of a bank's thousands of pairs is near four.
+constexpr double kBeyondChance = 4;
+
+// The hottest first, ties by number.
+void SortByHeat(std::span<const double> heat, std::vector<int32_t>* experts) {
+  std::ranges::sort(*experts, [&](int32_t a, int32_t b) {
+    const double of_a = heat[static_cast<size_t>(a)];
+    const double of_b = heat[static_cast<size_t>(b)];
+    return of_a != of_b ? of_a > of_b : a < b;
+  });
+}
+
+struct Cut {
+  std::vector<int32_t> experts;  // with rows and no frame, the hottest first
+  size_t link = 0;               // so many of them come over the link
+};
+
+// Both sides end together as nearly as whole experts allow: one more goes over the link as long as
+// the later of the two ends earlier by that.
+Cut CutOf(const ShareRates& rates, std::span<const double> rows, std::span<const int32_t> frames,
+          double link_us, size_t most) {
+  Cut cut;
+  double host_us = 0;
+  for (size_t expert = 0; expert < rows.size(); ++expert) {
+    if (rows[expert] <= 0 || frames[expert] >= 0) continue;
+    cut.experts.push_back(static_cast<int32_t>(expert));
+    host_us += rates.HostUs(rows[expert]);
+  }
+  SortByHeat(rows, &cut.experts);
+  while (cut.link < std::min(most, cut.experts.size())) {
+    const double left = host_us - rates.HostUs(rows[static_cast<size_t>(cut.experts[cut.link])]);
+    if (std::max(link_us + rates.copy_us, left) >= std::max(link_us, host_us)) break;
+    link_us += rates.copy_us;
+    host_us = left;
+    ++cut.link;
+  }
+  return cut;
+}
+
+}  // namespace
+
+double ShareRates::HostUs(double rows) const { return std::max(read_us, fixed_us + row_us * rows); }
+
+ShareRates ShareRates::Scaled(double bytes) const {
+  return {.copy_us = copy_us * bytes,
+          .read_us = read_us * bytes,
+          .fixed_us = fixed_us * bytes,
+          .row_us = row_us * bytes};
+}
+
+PromptSharing::PromptSharing(std::span<const Bank> banks) {
+  for (const Bank& bank : banks) {
+    used_.push_back(bank.used);
+    heat_.emplace_back(bank.experts, 0.0);
+  }
+}
+
+std::vector<int32_t> PromptSharing::Ahead(size_t bank, const ShareRates& rates,
+                                          std::span<const int32_t> frames, int32_t rows,
+                                          size_t most) const {
+  std::vector<double> expected = heat_[bank];
+  const double sum = std::accumulate(expected.begin(), expected.end(), 0.0);
+  const double picks = static_cast<double>(rows) * used_[bank];
+  for (double& of : expected) {
+    of = sum > 0 ? of / sum * picks : picks / static_cast<double>(expected.size());
+  }
+  Cut cut = CutOf(rates, expected, frames, 0, most);
+  // Who is hot is a guess: room is left to put it right, more where the host takes more.
+  const size_t host = cut.experts.size() - cut.link;
+  cut.experts.resize(cut.link - std::min(cut.link, host / 2));
+  std::ranges::sort(cut.experts);
+  return cut.experts;
+}
+
+PromptSharing::Division PromptSharing::Divide(const ShareRates& rates,
+                                              std::span<const int32_t> counts,
+                                              std::span<const int32_t> frames, double link_us,
+                                              size_t most) const {
+  const std::vector<double> rows(counts.begin(), counts.end());
+  const Cut cut = CutOf(rates, rows, frames, link_us, most);
+  const auto middle = cut.experts.begin() + static_cast<ptrdiff_t>(cut.link);
+  Division division{.link = {cut.experts.begin(), middle}, .host = {middle, cut.experts.end()}};
+  std::ranges::sort(division.link);
+  std::ranges::sort(division.host);
+  return division;
+}
+
+void PromptSharing::Count(size_t bank, std::span<const int32_t> counts, int32_t rows) {
+  const double kept = std::exp2(-static_cast<double>(rows) / kHalfLifeRows);
+  for (size_t expert = 0; expert < counts.size(); ++expert) {
+    heat_[bank][expert] = heat_[bank][expert] * kept + counts[expert];
+  }
+}
+
+std::vector<memory::ExpertMove> PromptSharing::Seats(size_t bank, std::span<const int32_t> frames,
+                                                     std::span<const int32_t> came) const {
+  const std::vector<double>& heat = heat_[bank];
+  std::vector<int32_t> hot(came.begin(), came.end());
+  std::vector<int32_t> seated;
+  for (size_t expert = 0; expert < frames.size(); ++expert) {
+    if (frames[expert] >= 0) seated.push_back(static_cast<int32_t>(expert));
+  }
+  SortByHeat(heat, &hot);
+  SortByHeat(heat, &seated);
+  std::vector<memory::ExpertMove> moves;
+  for (size_t i = 0; i < std::min(hot.size(), seated.size()); ++i) {
+    const int32_t in = hot[i];
+    const int32_t out = seated[seated.size() - 1 - i];
+    const double of_in = heat[static_cast<size_t>(in)];
+    const double of_out = heat[static_cast<size_t>(out)];
+    if (of_in - of_out <= kBeyondChance * std::sqrt(of_in + of_out)) break;
+    moves.push_back({.bank = static_cast<uint32_t>(bank), .in = in, .out = out});
+  }
+  return moves;
+}
+
+}  // namespace bloomery::exec

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""A server whose demo model is split between the card and the host: a budget that the whole model does not fit makes
+a split by itself, and says so; its texts are the whole card's; slots that it wrote to the disk go on after a restart,
+over another split and over the whole card. Usage: split_check.py BLOOMERY_SERVE [DEVICE]"""
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+DEVICE = sys.argv[2] if len(sys.argv) > 2 else "CUDA0"
+PROMPT = "Tell a story about Sam and a glacier, then about Gina and a hammer, and about Vera and the river. " * 6
+
+
+class Server:
+    def __init__(self, flags):
+        self.log = ""
+        self.process = subprocess.Popen([sys.argv[1], "--port", "0", "-c", "2048", "-np", "1", *flags],
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.url = None
+        while self.url is None:
+            line = self.process.stdout.readline()
+            self.log += line
+            if not line:
+                sys.exit(f"the server ended before it listened: {flags}\n{self.log}")
+            found = re.search(r"http://[0-9.:]+", line)
+            self.url = found.group(0) if found else None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        deadline = time.time() + 20
+        while self.process.poll() is None and time.time() < deadline:
+            time.sleep(0.05)
+        if self.process.poll() is None:
+            self.process.kill()
+
+    def get(self, path):
+        return json.load(urllib.request.urlopen(self.url + path, timeout=10))
+
+    def ask(self, prompt):
+        body = json.dumps({"prompt": prompt, "temperature": 0, "n_predict": 48}).encode()
+        request = urllib.request.Request(self.url + "/completion", body, {"Content-Type": "application/json"})
+        return json.load(urllib.request.urlopen(request, timeout=30))
+
+
+def check(holds, what):
+    if not holds:
+        sys.exit(what)
+
+
+def main():
+    card = ["-dev", DEVICE]
+    with Server(card) as whole:
+        expected = whole.ask(PROMPT)["content"]
+        plan = next(line for line in whole.log.splitlines() if "plan: card" in line)
+        print(plan)
+        mib = float(re.search(r"card plan: .*? = ([0-9.]+) MiB", plan).group(1))
+    budget = ["--card-budget", f"{int(mib) - 3}MiB"]
+    with Server(card + budget) as split:
+        check("it is split" in split.log, "the log does not say that the model is split:\n" + split.log)
+        check("plan: split on" in split.log, "no split was planned:\n" + split.log)
+        print(next(line for line in split.log.splitlines() if "it is split" in line))
+        tiers = split.get("/residency")
+        print("frames:", [bank["frames"] for bank in tiers["banks"]][:4])
+        check(split.ask(PROMPT)["content"] == expected, "a split's text is another than the whole card's")
+    with tempfile.TemporaryDirectory() as folder:
+        disk = ["--cache-disk", folder]
+        with Server(card + disk + ["--n-cpu-moe", "99"]) as first:
+            check(first.ask(PROMPT)["content"] == expected, "with all experts on the host the text is another")
+        for flags in (["--n-cpu-moe", "99"], budget, []):
+            with Server(card + disk + flags) as again:
+                answer = again.ask(PROMPT)
+                print(flags, "rows from the disk:", answer["timings"]["cache_n"], "of", answer["tokens_evaluated"])
+                check(answer["timings"]["cache_n"] > answer["tokens_evaluated"] / 2, f"{flags}: nothing came back from the disk")
+                check(answer["content"] == expected, f"{flags}: a restored slot goes on with another text")
+    with Server(card + budget + ["--fit", "off"]) as off:
+        check("plan: split" not in off.log, "--fit off has split the model")
+    print("split: as the whole card")
+
+
+if __name__ == "__main__":
+    main()
