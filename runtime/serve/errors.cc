@@ -75,6 +75,8 @@ ApiError ApiErrorFrom(ErrorKind kind, const std::string& message) {
       break;
   }
   LOG(ERROR) << "request failed (" << ErrorKindName(kind) << "): " << message;
+  // What a card, a link or the host's threads did not do says nothing of files or other requests.
+  if (kind == ErrorKind::kDevice) return MakeApiError(500, message);
   return MakeApiError(500, "the server failed on this request; its log has the reason");
 }
 

@@ -44,7 +44,7 @@ step "seat: decode = CPU bit for bit, rows, replay, slots" 90 bin/gpu_test_seat 
 BLOOMERY_TEST_DEVICE=CUDA0 step "oracles on the card" 90 bin/test_oracle \
   --gtest_filter='MiniQwen3moe.*:MiniQwen35moe.*:Seedling.*:PromptCacheSeat.*:-*HiddenStates*:*3e4*:*SameBitsInAnyBatch*'
 step "server: first request, eight streams each equal to itself alone" 60 python3 tests/gpu/serve_check.py bin/bloomery-serve
-step "server: a model that is split, by itself and asked to, and its slots on disk" 90 python3 tests/gpu/split_check.py bin/bloomery-serve
+step "server: a model that is split, by itself and asked to, and its slots on disk" 90 python3 tests/gpu/split_check.py bin/bloomery-serve bin/bloomery
 if command -v compute-sanitizer >/dev/null; then
   # One model, decode of single rows and a prompt: every kind of launch of both kinds of programs.
   step "memcheck" 100 compute-sanitizer --tool memcheck --error-exitcode 9 bin/gpu_test_seat --gtest_filter='CardSeat.TheBestLogits*'

@@ -76,7 +76,8 @@ void PrepareKernels(const CardInfo& card) {
                       "'); configure with its capability in BLOOMERY_CUDA_ARCHITECTURES, or run "
                       "with --device none");
     }
-    CheckCuda(status, std::string("preparing the kernels of ") + each.topic);
+    // Code is loaded when it is first asked for.
+    CheckCardMemory(status, std::string("preparing the kernels of ") + each.topic);
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Micros = std::chrono::duration<double, std::micro>;
 
-const std::string kBringing = "bringing experts to the card";
+constexpr const char* kBringing = "bringing experts to the card";
 
 }  // namespace
 
@@ -47,13 +47,15 @@ void CardSplit::SetShareRates(const std::optional<ShareRates>& given) {
   }
   share_rates_ = host_->MeasureComputing(bank);
   share_rates_.copy_us = MeasureLink();
+  const double sums = static_cast<double>(description_.banks[bank].width * sizeof(int64_t));
+  share_rates_.answer_us = share_rates_.copy_us * sums / static_cast<double>(share_bytes_);
 }
 
 // An expert's time where some come one after another; the best of a few, as the first finds the
 // link asleep.
 double CardSplit::MeasureLink() {
   constexpr int kTimes = 3;
-  constexpr size_t kExperts = 8;
+  constexpr size_t kExperts = 32;
   double best = std::numeric_limits<double>::infinity();
   for (size_t bank = 0; bank < frames_.size(); ++bank) {
     std::vector<int32_t> experts;
@@ -196,9 +198,9 @@ void CardSplit::Share(size_t number, const std::function<bool()>& check) {
   Await(picks_published_, coming.bank, check);
   CountPicks(coming.bank);
   const Micros busy = link_until_ - Clock::now();
-  const PromptSharing::Division division =
-      sharing_.Divide(RatesOf(coming.bank), counts_, coming.frames, std::max(0.0, busy.count()),
-                      Places(coming.bank) - coming.experts.size());
+  const PromptSharing::Division division = PromptSharing::Divide(
+      RatesOf(coming.bank), counts_, coming.frames, prompt_rows_, std::max(0.0, busy.count()),
+      Places(coming.bank) - coming.experts.size());
   Bring(&coming, number, division.link);
   RecordCopies(coming.arrived.get());
   host_share_ = !division.host.empty();

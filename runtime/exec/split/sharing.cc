@@ -29,24 +29,29 @@ struct Cut {
 };
 
 // Both sides end together as nearly as whole experts allow: one more goes over the link as long as
-// the later of the two ends earlier by that.
-Cut CutOf(const ShareRates& rates, std::span<const double> rows, std::span<const int32_t> frames,
-          double link_us, size_t most) {
+// the later of the two ends earlier by that. All of them do where the host's sums, for which the
+// card waits and which keep the link from the next bank's experts, cost more than that saves.
+Cut CutOf(const ShareRates& rates, std::span<const double> counts, std::span<const int32_t> frames,
+          int32_t rows, double link_us, size_t most) {
   Cut cut;
   double host_us = 0;
-  for (size_t expert = 0; expert < rows.size(); ++expert) {
-    if (rows[expert] <= 0 || frames[expert] >= 0) continue;
+  for (size_t expert = 0; expert < counts.size(); ++expert) {
+    if (counts[expert] <= 0 || frames[expert] >= 0) continue;
     cut.experts.push_back(static_cast<int32_t>(expert));
-    host_us += rates.HostUs(rows[expert]);
+    host_us += rates.HostUs(counts[expert]);
   }
-  SortByHeat(rows, &cut.experts);
-  while (cut.link < std::min(most, cut.experts.size())) {
-    const double left = host_us - rates.HostUs(rows[static_cast<size_t>(cut.experts[cut.link])]);
+  SortByHeat(counts, &cut.experts);
+  const size_t all = cut.experts.size();
+  const double without_host = link_us + rates.copy_us * static_cast<double>(all);
+  while (cut.link < std::min(most, all)) {
+    const double left = host_us - rates.HostUs(counts[static_cast<size_t>(cut.experts[cut.link])]);
     if (std::max(link_us + rates.copy_us, left) >= std::max(link_us, host_us)) break;
     link_us += rates.copy_us;
     host_us = left;
     ++cut.link;
   }
+  const double with_host = std::max(link_us, host_us) + 2 * rates.answer_us * rows;
+  if (all <= most && without_host <= with_host) cut.link = all;
   return cut;
 }
 
@@ -58,7 +63,8 @@ ShareRates ShareRates::Scaled(double bytes) const {
   return {.copy_us = copy_us * bytes,
           .read_us = read_us * bytes,
           .fixed_us = fixed_us * bytes,
-          .row_us = row_us * bytes};
+          .row_us = row_us * bytes,
+          .answer_us = answer_us};
 }
 
 PromptSharing::PromptSharing(std::span<const Bank> banks) {
@@ -77,20 +83,23 @@ std::vector<int32_t> PromptSharing::Ahead(size_t bank, const ShareRates& rates,
   for (double& of : expected) {
     of = sum > 0 ? of / sum * picks : picks / static_cast<double>(expected.size());
   }
-  Cut cut = CutOf(rates, expected, frames, 0, most);
-  // Who is hot is a guess: room is left to put it right, more where the host takes more.
-  const size_t host = cut.experts.size() - cut.link;
-  cut.experts.resize(cut.link - std::min(cut.link, host / 2));
+  Cut cut = CutOf(rates, expected, frames, rows, 0, most);
+  // Who is hot is a guess: room is left to put it right, and for copies that nobody needs.
+  constexpr double kSurely = 3;  // rows: one expert in twenty is not picked
+  const bool host = cut.link < cut.experts.size();
+  cut.experts.resize(host ? cut.link * 3 / 4 : cut.link);
+  std::erase_if(cut.experts,
+                [&](int32_t expert) { return expected[static_cast<size_t>(expert)] < kSurely; });
   std::ranges::sort(cut.experts);
   return cut.experts;
 }
 
 PromptSharing::Division PromptSharing::Divide(const ShareRates& rates,
                                               std::span<const int32_t> counts,
-                                              std::span<const int32_t> frames, double link_us,
-                                              size_t most) const {
-  const std::vector<double> rows(counts.begin(), counts.end());
-  const Cut cut = CutOf(rates, rows, frames, link_us, most);
+                                              std::span<const int32_t> frames, int32_t rows,
+                                              double link_us, size_t most) {
+  const std::vector<double> of_experts(counts.begin(), counts.end());
+  const Cut cut = CutOf(rates, of_experts, frames, rows, link_us, most);
   const auto middle = cut.experts.begin() + static_cast<ptrdiff_t>(cut.link);
   Division division{.link = {cut.experts.begin(), middle}, .host = {middle, cut.experts.end()}};
   std::ranges::sort(division.link);

@@ -21,9 +21,11 @@ struct ShareRates {
   double read_us = 0;   // the host computing it: at least this, the time to read its weights
   double fixed_us = 0;  // or this, and row_us for each of its rows
   double row_us = 0;
+  // A row of the pass, where the host has any part: its sums come over the link.
+  double answer_us = 0;
 
   double HostUs(double rows) const;
-  // Of an expert of so many times the bytes.
+  // Of an expert of so many times the bytes, in rows of the same width.
   ShareRates Scaled(double bytes) const;
 };
 
@@ -46,10 +48,11 @@ class PromptSharing {
     std::vector<int32_t> link;
     std::vector<int32_t> host;
   };
-  // `counts` are the rows of each expert; the link is busy for `link_us` before it takes more, of
-  // which it takes at most `most`.
-  Division Divide(const ShareRates& rates, std::span<const int32_t> counts,
-                  std::span<const int32_t> frames, double link_us, size_t most) const;
+  // Of a pass of `rows` rows; `counts` are those of each expert. The link is busy for `link_us`
+  // before it takes more, of which it takes at most `most`.
+  static Division Divide(const ShareRates& rates, std::span<const int32_t> counts,
+                         std::span<const int32_t> frames, int32_t rows, double link_us,
+                         size_t most);
 
   // Remembers what a pass of `rows` rows picked of a bank.
   void Count(size_t bank, std::span<const int32_t> counts, int32_t rows);

@@ -20,6 +20,8 @@ using testing::SizeIs;
 
 constexpr ShareRates kRates = {.copy_us = 50, .read_us = 28, .fixed_us = 4, .row_us = 3};
 
+constexpr int32_t kRows = 240;  // does not matter where sums cost nothing
+
 PromptSharing Sharing(uint32_t experts, uint32_t used = 2) {
   const PromptSharing::Bank bank{.experts = experts, .used = used};
   return PromptSharing({&bank, 1});
@@ -40,7 +42,7 @@ TEST(PromptSharingTest, TheHottestComeOverTheLinkAndBothSidesEndTogether) {
   // Host: 304, 154, 154, 100, 28, 28 us. With two on the link: 100 beside 310; with three: 150
   // beside 156; with four: 200 beside 56.
   const std::vector<int32_t> counts = {8, 50, 100, 0, 32, 1, 50};
-  const auto division = Sharing(7).Divide(kRates, counts, Away(7), 0, 7);
+  const auto division = PromptSharing::Divide(kRates, counts, Away(7), kRows, 0, 7);
   EXPECT_THAT(division.link, ElementsAre(1, 2, 6));
   EXPECT_THAT(division.host, ElementsAre(0, 4, 5));
 }
@@ -48,17 +50,19 @@ TEST(PromptSharingTest, TheHottestComeOverTheLinkAndBothSidesEndTogether) {
 TEST(PromptSharingTest, ALinkThatIsBusyTakesFewerAndOneThatIsFullNoMore) {
   const std::vector<int32_t> counts = {8, 50, 100, 0, 32, 1, 50};
   // Host alone: 768. One more at a time: 250 beside 464, 300 beside 310, 350 beside 156 (worse).
-  EXPECT_THAT(Sharing(7).Divide(kRates, counts, Away(7), 200, 7).link, ElementsAre(1, 2));
-  EXPECT_THAT(Sharing(7).Divide(kRates, counts, Away(7), 0, 1).link, ElementsAre(2));
-  EXPECT_THAT(Sharing(7).Divide(kRates, counts, Away(7), 0, 0).link, IsEmpty());
-  EXPECT_THAT(Sharing(7).Divide(kRates, counts, Away(7), 0, 0).host, SizeIs(6));
-  EXPECT_THAT(Sharing(7).Divide(kRates, counts, Away(7), 1e6, 7).link, IsEmpty());
+  EXPECT_THAT(PromptSharing::Divide(kRates, counts, Away(7), kRows, 200, 7).link,
+              ElementsAre(1, 2));
+  EXPECT_THAT(PromptSharing::Divide(kRates, counts, Away(7), kRows, 0, 1).link, ElementsAre(2));
+  EXPECT_THAT(PromptSharing::Divide(kRates, counts, Away(7), kRows, 0, 0).link, IsEmpty());
+  EXPECT_THAT(PromptSharing::Divide(kRates, counts, Away(7), kRows, 0, 0).host, SizeIs(6));
+  EXPECT_THAT(PromptSharing::Divide(kRates, counts, Away(7), kRows, 1e6, 7).link, IsEmpty());
 }
 
 TEST(PromptSharingTest, ExpertsWithAFrameAndThoseNobodyPickedAreNobodysWork) {
   std::vector<int32_t> frames = Away(4);
   frames[0] = 3;
-  const auto division = Sharing(4).Divide(kRates, std::vector{90, 0, 80, 2}, frames, 0, 4);
+  const auto division =
+      PromptSharing::Divide(kRates, std::vector{90, 0, 80, 2}, frames, kRows, 0, 4);
   EXPECT_THAT(division.link, ElementsAre(2));
   EXPECT_THAT(division.host, ElementsAre(3));
 }
@@ -70,7 +74,7 @@ TEST(PromptSharingTest, NoOtherBorderEndsEarlier) {
     std::vector<int32_t> counts(24);
     for (int32_t& count : counts) count = static_cast<int32_t>(random() % 80);
     const double busy = static_cast<double>(random() % 400);
-    const auto division = Sharing(24).Divide(kRates, counts, Away(24), busy, 24);
+    const auto division = PromptSharing::Divide(kRates, counts, Away(24), kRows, busy, 24);
     std::vector<double> host;
     for (const int32_t count : counts) {
       if (count > 0) host.push_back(kRates.HostUs(count));
@@ -91,14 +95,27 @@ TEST(PromptSharingTest, NoOtherBorderEndsEarlier) {
 }
 
 TEST(PromptSharingTest, BeforeAnyPromptAllAreAlikeAndRoomIsLeftToPutTheGuessRight) {
-  // 64 experts of 32 rows: 100 us on the host, 50 on the link: 43 beside 21, less half of the 21.
+  // 64 experts of 32 rows: 100 us on the host, 50 on the link: 43 beside 21; three of four set out.
   const PromptSharing sharing = Sharing(64, 4);
   const std::vector<int32_t> ahead = sharing.Ahead(0, kRates, Away(64), 512, 64);
-  EXPECT_THAT(ahead, SizeIs(33));
-  EXPECT_EQ(ahead.back(), 32);
-  // Few rows: the host has them read before the link has brought many.
-  EXPECT_THAT(sharing.Ahead(0, kRates, Away(64), 16, 64), SizeIs(2));
-  EXPECT_THAT(sharing.Ahead(0, kRates, Away(64), 512, 5), SizeIs(5));
+  EXPECT_THAT(ahead, SizeIs(32));
+  EXPECT_EQ(ahead.back(), 31);
+  // A row an expert: many of them will not be picked.
+  EXPECT_THAT(sharing.Ahead(0, kRates, Away(64), 16, 64), IsEmpty());
+  EXPECT_THAT(sharing.Ahead(0, kRates, Away(64), 512, 4), SizeIs(3));
+}
+
+TEST(PromptSharingTest, WhereTheHostsSumsTakeLongerThanItSavesAllComeOverTheLink) {
+  ShareRates rates = kRates;
+  const std::vector<int32_t> counts(10, 32);
+  // Seven over the link: 350 beside 300, and the sums; all ten: 500.
+  rates.answer_us = 0.3;
+  EXPECT_THAT(PromptSharing::Divide(rates, counts, Away(10), 240, 0, 10).host, SizeIs(3));
+  EXPECT_THAT(PromptSharing::Divide(rates, counts, Away(10), 260, 0, 10).host, IsEmpty());
+  EXPECT_THAT(PromptSharing::Divide(rates, counts, Away(10), 260, 0, 9).host, SizeIs(3));
+  // Then all of them may set out, too.
+  rates.answer_us = 10;
+  EXPECT_THAT(Sharing(64, 4).Ahead(0, rates, Away(64), 512, 64), SizeIs(64));
 }
 
 TEST(PromptSharingTest, WhatEarlierPromptsPickedSetsOutFirstAndIsForgottenByHalves) {
@@ -110,11 +127,11 @@ TEST(PromptSharingTest, WhatEarlierPromptsPickedSetsOutFirstAndIsForgottenByHalv
   for (int32_t hot = 40; hot < 50; ++hot) {
     EXPECT_TRUE(std::ranges::binary_search(ahead, hot)) << hot;
   }
-  EXPECT_LT(ahead.size(), 33U);  // the cold ones are the host's, at the cost of reading them
+  EXPECT_THAT(ahead, SizeIs(10));  // the cold ones may not be picked at all
   std::vector<int32_t> later(64, 1);
   for (size_t i = 0; i < 10; ++i) later[i] = 150;
   sharing.Count(0, later, 512);  // two halvings
-  const std::vector<int32_t> now = sharing.Ahead(0, kRates, Away(64), 512, 10);
+  const std::vector<int32_t> now = sharing.Ahead(0, kRates, Away(64), 512, 14);
   EXPECT_THAT(now, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
 }
 
