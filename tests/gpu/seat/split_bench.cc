@@ -1,13 +1,15 @@
 // gpu_bench_split MODEL [frames …]: decode of one row and of eight slots, and a prompt, over banks
 // split between card and host with so many frames each (-1: the whole card; -2: the same by six
 // launches a layer, which split banks take, too), with what the host did of it. Tokens are random:
-// routing without locality.
+// routing without locality. PROMPT, UBATCH: rows of two prompts; SHARE: below; DECODE=0: prompts
+// only.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "runtime/exec/seat.h"
@@ -76,6 +78,11 @@ void Run(const char* path, int32_t frames, int32_t ubatch) {
   options.device = "CUDA0";
   options.card_frames = std::max(frames, -1);
   if (frames == -2) options.observe = {"layer.1.in"};
+  // SHARE: prompts' experts all over the link, or all with the host, instead of as measured.
+  const char* const share = std::getenv("SHARE");
+  const std::string_view shared = share == nullptr ? "" : share;
+  if (shared == "link") options.share_rates = exec::ShareRates{.copy_us = 0, .read_us = 1};
+  if (shared == "host") options.share_rates = exec::ShareRates{.copy_us = 1e9, .read_us = 1};
   const double begin = Now();
   const LoadedSeat loaded = LoadThroughPlugin(path, options);
   Bench bench{*loaded.seat};
@@ -83,14 +90,17 @@ void Run(const char* path, int32_t frames, int32_t ubatch) {
                loaded.seat->LoadLine().c_str());
   std::fprintf(stderr, "%s\n", loaded.seat->PlanLine().c_str());
   bench.Prompt(64);
+  const char* const decode = std::getenv("DECODE");
   for (const int32_t slots : {1, 8}) {
+    if (decode != nullptr && std::string_view(decode) == "0") break;
     bench.Decode(slots, 8);
     const exec::SeatCounters before = loaded.seat->counters();
     const int32_t passes = 48;
     const double seconds = bench.Decode(slots, passes);
     bench.Report(slots == 1 ? "decode" : "8 slots", frames, slots, passes, seconds, before);
   }
-  for (const int32_t rows : {512, ubatch}) {
+  const char* const prompt = std::getenv("PROMPT");
+  for (const int32_t rows : {prompt == nullptr ? 512 : std::atoi(prompt), ubatch}) {
     bench.Prompt(rows);
     const exec::SeatCounters before = loaded.seat->counters();
     const double seconds = bench.Prompt(rows);
