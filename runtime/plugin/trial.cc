@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +13,9 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <optional>
+#include <thread>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/foreign_call.h"
@@ -79,23 +81,51 @@ class SharedPage {
   ::_exit(0);
 }
 
-// Waits until `pid` has ended or the deadline has come; true where it has ended.
-bool EndsWithin(pid_t pid, std::chrono::milliseconds limit, int& status) {
-  const auto deadline = Clock::now() + limit;
-  const int fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-  bool ended = false;
-  while (!ended) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0 || fd < 0) break;
-    pollfd polled = {fd, POLLIN, 0};
-    ended = ::poll(&polled, 1, static_cast<int>(left)) > 0;
+// A pipe whose writing end the child alone holds: its reading end says when the child has closed
+// it, which is when it ends.
+class Lifeline {
+ public:
+  Lifeline() {
+    if (::pipe2(ends_.data(), O_CLOEXEC) != 0) ends_ = {-1, -1};
   }
-  if (fd >= 0) ::close(fd);
-  if (!ended) ::kill(pid, SIGKILL);
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  ~Lifeline() {
+    Close(0);
+    Close(1);
   }
-  return ended;
+  Lifeline(const Lifeline&) = delete;
+  Lifeline& operator=(const Lifeline&) = delete;
+  bool made() const { return ends_[0] >= 0; }
+  void LeaveToChild() { Close(1); }
+  void WaitUntil(Clock::time_point deadline) const {
+    while (true) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+      pollfd polled = {ends_[0], POLLIN, 0};
+      if (left <= 0 || ::poll(&polled, 1, static_cast<int>(left)) > 0) return;
+    }
+  }
+
+ private:
+  void Close(size_t end) {
+    if (ends_[end] >= 0) ::close(std::exchange(ends_[end], -1));
+  }
+  std::array<int, 2> ends_{};
+};
+
+// How the child ended; nullopt where it had to be killed. A plugin may have closed the pipe and
+// gone on, so that what it says is looked at again, a thousand times a second.
+std::optional<int> Await(pid_t pid, const Lifeline& lifeline, Clock::time_point deadline) {
+  lifeline.WaitUntil(deadline);
+  int status = 0;
+  while (::waitpid(pid, &status, WNOHANG) == 0) {
+    if (Clock::now() >= deadline) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, &status, 0);
+      return std::nullopt;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return status;
 }
 
 }  // namespace
@@ -103,24 +133,26 @@ bool EndsWithin(pid_t pid, std::chrono::milliseconds limit, int& status) {
 void TryPlugin(const std::string& path, const model::ModelFile& model,
                const TrialOptions& options) {
   SharedPage shared;
-  const pid_t pid = ::fork();
+  Lifeline lifeline;
+  const pid_t pid = lifeline.made() ? ::fork() : -1;
   if (pid == 0) TryInChild(path, model, options, *shared);
   if (pid < 0) {
-    throw Error(
-        ErrorKind::kNoMemory,
-        "plugin " + path + ": cannot be tried in a process of its own: " + std::strerror(errno));
+    LOG(WARNING) << "plugin " << path
+                 << " is loaded untried, for there is no process to try it in: "
+                 << std::strerror(errno);
+    return;
   }
-  int status = 0;
-  const bool ended = EndsWithin(pid, options.limit, status);
+  lifeline.LeaveToChild();
+  const std::optional<int> status = Await(pid, lifeline, Clock::now() + options.limit);
   if (shared->done) return;
   const std::string call = shared->call.call == nullptr ? "between calls" : shared->call.call;
   std::string what;
-  if (!ended) {
+  if (!status) {
     what = "did not return within " + std::to_string(options.limit.count() / 1000) + " s";
-  } else if (WIFSIGNALED(status)) {
-    what = std::string("crashed: ") + ::sigdescr_np(WTERMSIG(status));
+  } else if (WIFSIGNALED(*status)) {
+    what = std::string("crashed: ") + ::sigdescr_np(WTERMSIG(*status));
   } else {
-    what = "ended the process with code " + std::to_string(WEXITSTATUS(status));
+    what = "ended the process with code " + std::to_string(WEXITSTATUS(*status));
   }
   throw Error(ErrorKind::kBadModel, "plugin " + path + ", " + call + ": " + what +
                                         ", tried in a process of its own; the plugin is broken");

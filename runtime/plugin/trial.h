@@ -1,8 +1,8 @@
 // What a plugin does while a model loads, tried first in a child of this process: loading the
 // library, probe, create, describe and whatever else is asked for. A plugin that crashes, hangs or
 // ends the process there costs a refusal that says which call, and not the server. The child is a
-// fork, so it knows the opened model and the process must not have been told to do otherwise; it
-// logs nothing, touches no device, and is gone when the call returns. [load] thread.
+// fork, so it knows the opened model; it logs nothing, touches no device, and is gone when the call
+// returns. [load] thread.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,8 @@ struct TrialOptions {
 };
 
 // Throws Error(kBadModel) naming the path, the call and what happened in it. A plugin that merely
-// refuses, or that fails as the ABI allows, passes: the same calls in this process say why.
+// refuses, or that fails as the ABI allows, passes: the same calls in this process say why. Where
+// no process can be made it passes with a warning in the log.
 void TryPlugin(const std::string& path, const model::ModelFile& model,
                const TrialOptions& options = {});
 

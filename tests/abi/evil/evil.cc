@@ -29,7 +29,10 @@ void Reach(std::string_view call, void* out = nullptr, size_t bytes = 0) {
   if (what == "abort") std::abort();
   if (what == "exit") std::exit(0);
   if (what == "throw") throw 7;
-  if (what == "hang") {
+  if (what == "closehang") {
+    for (int fd = 0; fd < 256; ++fd) ::close(fd);
+  }
+  if (what == "hang" || what == "closehang") {
     while (true) ::usleep(1000);
   }
   if (what == "overwrite" && out != nullptr) std::memset(out, 0x41, bytes + 65536);
