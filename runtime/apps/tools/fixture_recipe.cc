@@ -29,8 +29,32 @@ constexpr std::array kFills{
 constexpr const char* kLayers = "layers";
 constexpr const char* kVocabulary = "vocabulary";
 
+std::optional<bool> Flag(const RecipeObject& object, const char* name) {
+  const rapidjson::Value* value = object.Find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->IsBool()) object.Refuse("'" + std::string(name) + "' must be true or false");
+  return value->GetBool();
+}
+
+RecipeLayers ReadLayers(const RecipeObject& object) {
+  RecipeLayers layers;
+  for (const char* field : {"every", "except_every"}) {
+    if (object.Find(field) == nullptr) continue;
+    if (!layers.every.empty()) object.Refuse("'every' and 'except_every' exclude each other");
+    layers.every = object.Text(field);
+    layers.others = std::string_view(field) != "every";
+  }
+  const std::optional<bool> with_first = Flag(object, "with_first");
+  layers.first = Flag(object, "first");
+  if (with_first && layers.every.empty()) object.Refuse("'with_first' needs 'every'");
+  if (layers.first && !layers.every.empty())
+    object.Refuse("'first' and 'every' exclude each other");
+  layers.with_first = with_first.value_or(false);
+  return layers;
+}
+
 RecipeKey ReadKey(const RecipeObject& object) {
-  object.CheckFields({"key", "type", "value"});
+  object.CheckFields({"key", "type", "value", "otherwise", "every", "with_first", "first"});
   RecipeKey key{.key = object.Text("key")};
   const std::string type = object.Text("type");
   if (type == "u32") {
@@ -39,8 +63,13 @@ RecipeKey ReadKey(const RecipeObject& object) {
     key.kind = model::ValueKind::kF32;
     if (!object.Get("value").IsNumber()) object.Refuse("'value' must be a number");
     key.number = object.Get("value").GetDouble();
+  } else if (type == "i32s") {
+    key.kind = model::ValueKind::kArray;
+    key.expression = object.Text("value");
+    key.otherwise = object.Text("otherwise");
+    key.layers = ReadLayers(object);
   } else {
-    object.Refuse("'type' must be u32 or f32");
+    object.Refuse("'type' must be u32, f32 or i32s");
   }
   return key;
 }
@@ -55,8 +84,8 @@ double Number(const RecipeObject& object, const char* name, double otherwise) {
 }
 
 RecipeTensor ReadTensor(const RecipeObject& object) {
-  object.CheckFields(
-      {"name", "ne", "fill", "gain", "picks", "low", "high", "every", "except_every"});
+  object.CheckFields({"name", "ne", "fill", "gain", "picks", "low", "high", "every", "except_every",
+                      "with_first", "first"});
   RecipeTensor tensor{.name = object.Text("name"), .ne = object.Texts("ne")};
   const std::string fill = object.Text("fill");
   const auto found = std::ranges::find(kFills, fill, &FillName::name);
@@ -70,12 +99,7 @@ RecipeTensor ReadTensor(const RecipeObject& object) {
   if (tensor.fill == Fill::kUniform && tensor.low >= tensor.high) {
     object.Refuse("'low' must be below 'high'");
   }
-  for (const char* field : {"every", "except_every"}) {
-    if (object.Find(field) == nullptr) continue;
-    if (!tensor.every.empty()) object.Refuse("'every' and 'except_every' exclude each other");
-    tensor.every = object.Text(field);
-    tensor.others = std::string_view(field) != "every";
-  }
+  tensor.layers = ReadLayers(object);
   if (tensor.fill == Fill::kRouter) tensor.picks = object.Text("picks");
   return tensor;
 }
@@ -140,14 +164,25 @@ std::vector<std::pair<std::string, model::MetadataValue>> FixtureRecipe::Keys(
   std::vector<std::pair<std::string, model::MetadataValue>> keys;
   keys.reserve(keys_.size());
   for (const RecipeKey& key : keys_) {
-    keys.emplace_back(
-        ReplaceMark(key.key, kArchMark, arch),
-        key.kind == model::ValueKind::kF32
-            ? model::F32Value(static_cast<float>(key.number))
-            : model::U32Value(CheckedNarrow<uint32_t>(
-                  sizes_.Value(key.expression), ErrorKind::kBadModel, where_ + ": " + key.key)));
+    keys.emplace_back(ReplaceMark(key.key, kArchMark, arch), ValueOf(key));
   }
   return keys;
+}
+
+model::MetadataValue FixtureRecipe::ValueOf(const RecipeKey& key) const {
+  if (key.kind == model::ValueKind::kF32) return model::F32Value(static_cast<float>(key.number));
+  const std::string what = where_ + ": " + key.key;
+  if (key.kind != model::ValueKind::kArray) {
+    return model::U32Value(
+        CheckedNarrow<uint32_t>(sizes_.Value(key.expression), ErrorKind::kBadModel, what));
+  }
+  std::vector<int32_t> values;
+  for (uint64_t layer = 0; layer < layers(); ++layer) {
+    const bool in = InLayer(key.layers, "key '" + key.key + "'", layer);
+    values.push_back(CheckedNarrow<int32_t>(sizes_.Value(in ? key.expression : key.otherwise),
+                                            ErrorKind::kBadModel, what));
+  }
+  return model::I32ArrayValue(values);
 }
 
 FixtureTensor FixtureRecipe::TensorOf(const RecipeTensor& tensor, std::string name) const {
@@ -168,13 +203,14 @@ FixtureTensor FixtureRecipe::TensorOf(const RecipeTensor& tensor, std::string na
   return out;
 }
 
-bool FixtureRecipe::InLayer(const RecipeTensor& tensor, uint64_t layer) const {
-  if (tensor.every.empty()) return true;
-  const uint64_t every = sizes_.Value(tensor.every);
-  if (every == 0) {
-    throw Error(ErrorKind::kBadModel, where_ + ": tensor '" + tensor.name + "': every 0 layers");
-  }
-  return ((layer + 1) % every == 0) != tensor.others;
+bool FixtureRecipe::InLayer(const RecipeLayers& layers, const std::string& of,
+                            uint64_t layer) const {
+  if (layers.first) return (layer == 0) == *layers.first;
+  if (layers.every.empty()) return true;
+  const uint64_t every = sizes_.Value(layers.every);
+  if (every == 0) throw Error(ErrorKind::kBadModel, where_ + ": " + of + ": every 0 layers");
+  const bool in = (layer + 1) % every == 0 || (layers.with_first && layer == 0);
+  return in != layers.others;
 }
 
 std::vector<FixtureTensor> FixtureRecipe::Tensors() const {
@@ -182,7 +218,8 @@ std::vector<FixtureTensor> FixtureRecipe::Tensors() const {
   InFileOrder(
       std::span(tensors_), layers(),
       [&](const RecipeTensor& tensor, const std::string& name, std::optional<uint64_t> layer) {
-        if (!layer || InLayer(tensor, *layer)) tensors.push_back(TensorOf(tensor, name));
+        const bool in = !layer || InLayer(tensor.layers, "tensor '" + tensor.name + "'", *layer);
+        if (in) tensors.push_back(TensorOf(tensor, name));
       });
   return tensors;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,14 @@ namespace bloomery::apps {
 // How a tensor is filled. docs/tools.md says what each keeps near one.
 enum class Fill { kNormal, kEmbedding, kGains, kRouter, kResidual, kHead, kUniform };
 
+// Some of a model's layers.
+struct RecipeLayers {
+  std::string every = {};          // each so-many-th; empty: all
+  bool with_first = false;         // and the first one
+  bool others = false;             // those that `every` leaves out instead
+  std::optional<bool> first = {};  // the first one alone, or all but it
+};
+
 struct RecipeTensor {
   std::string name;  // with "{l}": one a layer
   std::vector<std::string> ne = {};
@@ -26,15 +35,16 @@ struct RecipeTensor {
   std::string picks = {};  // of a router: experts a row takes
   double low = 0;          // of kUniform
   double high = 0;
-  std::string every = {};  // only in each so-many-th layer; empty: in all
-  bool others = false;     // in the layers that `every` leaves out instead
+  RecipeLayers layers = {};
 };
 
 struct RecipeKey {
-  std::string key;  // with "{arch}"
-  model::ValueKind kind = model::ValueKind::kU32;
-  std::string expression = {};  // of u32
-  double number = 0;            // of f32
+  std::string key;                                 // with "{arch}"
+  model::ValueKind kind = model::ValueKind::kU32;  // kArray: i32, one a layer
+  std::string expression = {};                     // of u32; of i32 in `layers`
+  std::string otherwise = {};                      // of i32 in the other layers
+  double number = 0;                               // of f32
+  RecipeLayers layers = {};
 };
 
 // A tensor of one layer with its sizes worked out.
@@ -70,7 +80,8 @@ class FixtureRecipe {
  private:
   explicit FixtureRecipe(const std::string& where) : where_(where), sizes_(where) {}
   static FixtureRecipe Read(const RecipeObject& object);
-  bool InLayer(const RecipeTensor& tensor, uint64_t layer) const;
+  bool InLayer(const RecipeLayers& layers, const std::string& of, uint64_t layer) const;
+  model::MetadataValue ValueOf(const RecipeKey& key) const;
   FixtureTensor TensorOf(const RecipeTensor& tensor, std::string name) const;
 
   std::string where_;  // for messages

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <vector>
 
 #include "runtime/apps/tools/random_weights.h"
 #include "runtime/model/gguf.h"
+#include "runtime/model/gguf_writer.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
@@ -68,6 +70,39 @@ TEST(FixtureRecipe, TensorsStandInFileOrderWithTheirSizes) {
   EXPECT_EQ(keys[0].first, "toy.block_count");
   EXPECT_EQ(std::get<uint64_t>(keys[0].second.data), 2u);
   EXPECT_EQ(std::get<double>(keys[1].second.data), 0.5);
+}
+
+// Layers chosen in each way, by tensors and by a key with a number for each.
+TEST(FixtureRecipe, LayersAreChosenByTensorsAndByKeysAlike) {
+  const std::string json = R"({"model": "m", "architectures": ["toy"], "sizes": {"n": 4, "step": 3},
+    "keys": [{"key": "{arch}.heads", "type": "i32s", "value": "n*2", "otherwise": "n",
+              "every": "step", "with_first": true}],
+    "tensors": [{"name": "blk.{l}.a", "ne": ["n"], "fill": "gains", "every": "step", "with_first": true},
+                {"name": "blk.{l}.b", "ne": ["n"], "fill": "gains", "except_every": "step", "with_first": true},
+                {"name": "blk.{l}.c", "ne": ["n"], "fill": "gains", "first": true},
+                {"name": "blk.{l}.d", "ne": ["n"], "fill": "gains", "first": false}]})";
+  FixtureRecipe recipe = FixtureRecipe::ParseAll(json, "r.json").front();
+  recipe.Set("layers", 6);
+  std::map<char, std::string> layers;  // by the tensor's letter
+  for (const FixtureTensor& tensor : recipe.Tensors()) {
+    layers[tensor.name.back()] += tensor.name[4];
+  }
+  EXPECT_EQ(layers,
+            (std::map<char, std::string>{{'a', "025"}, {'b', "134"}, {'c', "0"}, {'d', "12345"}}));
+  const auto keys = recipe.Keys("toy");
+  EXPECT_EQ(keys[0].first, "toy.heads");
+  EXPECT_TRUE(keys[0].second.data ==
+              model::I32ArrayValue(std::vector<int32_t>{8, 4, 8, 4, 4, 8}).data);
+  const auto refused = [&](const std::string& from, const std::string& to) {
+    std::string changed = json;
+    changed.replace(changed.find(from), from.size(), to);
+    return test::RefusalOf([&] { FixtureRecipe::ParseAll(changed, "r.json"); }).message;
+  };
+  EXPECT_THAT(refused("\"every\": \"step\", ", ""), HasSubstr("'with_first' needs 'every'"));
+  EXPECT_THAT(refused("\"first\": true", "\"first\": true, \"every\": \"step\""),
+              HasSubstr("'first' and 'every' exclude each other"));
+  EXPECT_THAT(refused("\"first\": true", "\"first\": 1"),
+              HasSubstr("'first' must be true or false"));
 }
 
 // A file may hold recipes of several architectures, and layers of two kinds.
