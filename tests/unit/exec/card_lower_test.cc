@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <functional>
 
 #include "runtime/exec/card_loading.h"
 #include "runtime/exec/cuda/card_load.h"
@@ -255,6 +256,49 @@ TEST(CardLower, ADeltaLayerTakesSlicesAndNormsIntoItsOwnLaunches) {
   EXPECT_THAT(HybridLayers().Lower(16).inexact,
               ElementsAre("attention/1 on the card, prompts (band)",
                           "linear/1 on the card, prompts (band)"));
+}
+
+// Slices are read where they lie only if their reader finds its vectors there.
+TEST(CardLower, SlicesThatDoNotLieAsTheirReaderWantsThemAreMade) {
+  HybridLayers layers;
+  const auto launches = [&](const std::function<sdk::Value(sdk::Graph&, sdk::Value)>& build) {
+    const graph::Graph graph = layers.toy.MakeGraph(1, [&](sdk::Graph& g) {
+      const sdk::Value x = g.Embed(g.Tokens(), layers.toy.table);
+      const sdk::Value y = g.Linear(g.Reshape(build(g, x), {64}), layers.out);
+      g.Export("logits", g.Head(g.SelectRows(y), layers.head));
+    });
+    const CardWeightLayout layout(layers.toy.Model(), layers.toy.description);
+    const CardLoweredGraph lowered = LowerForCard(
+        graph, layers.toy.description,
+        {.rows = 1, .top_rows = 1, .weights = &layout, .slot_context = 64, .wanted = {"logits"}});
+    std::vector<std::string> names;
+    for (const auto& launch : lowered.launches) names.emplace_back(launch.op);
+    return names;
+  };
+  // Gates that are one stretch, read as two vectors; the values that they meet are always made.
+  EXPECT_THAT(launches([&](sdk::Graph& g, sdk::Value x) {
+                const sdk::Value both = g.Linear(x, layers.q);
+                return g.Gate(g.Reshape(g.Slice(both, 0, 64), {32, 2}),
+                              g.Reshape(g.Slice(both, 64, 64), {32, 2}), "sigmoid");
+              }),
+              ElementsAre("embed", "linear", "slice", "slice", "gate", "linear", "head"));
+  // Values that are the first half of each of two vectors; keys and queries are one stretch.
+  EXPECT_THAT(launches([&](sdk::Graph& g, sdk::Value x) {
+                const auto [mixed, a, b] = g.Linear(x, {layers.qkv, layers.a, layers.b});
+                const auto key = [&](int64_t first) {
+                  return g.Reshape(g.Slice(mixed, first, 32), {32, 1});
+                };
+                return g.DeltaRule({.q = key(0),
+                                    .k = key(32),
+                                    .v = g.Slice(g.Reshape(mixed, {64, 2}), 0, 32),
+                                    .a = a,
+                                    .b = b,
+                                    .decay = layers.decay,
+                                    .dt_bias = layers.dt_bias,
+                                    .state = layers.state},
+                                   "tiled");
+              }),
+              ElementsAre("embed", "linear", "linear", "slice", "delta_rule", "linear", "head"));
 }
 
 TEST(CardLower, HeadsOfMoreKeysThanTheDeltaKernelTakesAreRefusedByName) {
