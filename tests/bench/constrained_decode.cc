@@ -6,7 +6,10 @@
 //   for n in 1 3; do valgrind --tool=callgrind --callgrind-out-file=/dev/null
 //     bin/constrained_decode schema $n; done
 //
-//   constrained_decode free|schema|json|tools RUNS [-m FILE] [--tokens 128] [--temperature 0]
+//   constrained_decode free|schema|json|tools|against RUNS [-m FILE] [--tokens 128]
+//     [--temperature 0]
+//
+// `against`: a text that no model would write, so that every draw is refused and made again.
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -59,6 +62,9 @@ std::shared_ptr<const text::Grammar> GrammarOf(const std::string& mode, const se
   }
   if (mode == "json") {
     return seat.grammars->FromJsonSchema(R"({"type": "array", "minItems": 200})");
+  }
+  if (mode == "against") {
+    return seat.grammars->FromGbnf(R"(root ::= ("qj" [0-9] "zx" [A-C] "vk;")+)", {});
   }
   if (mode != "tools") throw std::runtime_error("no mode " + mode);
   const rapidjson::Document tools = ParseJson(
