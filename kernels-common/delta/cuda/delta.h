@@ -54,7 +54,7 @@ struct DeltaRowsArgs {
   float* out = nullptr;  // [rows][value_heads][value_dim]; none of the inputs
   std::int32_t key_heads = 0;
   std::int32_t value_heads = 0;
-  std::int32_t key_dim = 0;  // at most kDeltaRowsKeysMax
+  std::int32_t key_dim = 0;    // at most kDeltaRowsKeysMax
   std::int32_t value_dim = 0;  // even
   const float* decay = nullptr;
   const float* dt_bias = nullptr;
