@@ -144,10 +144,10 @@ TEST(CardLower, ASplitBankIsHandedOverInsideAPassOfFewRowsAndBetweenThePromptsLa
   // what. Grouping waits for experts that come, the sum of picks for the host.
   EXPECT_THAT(steps(Layer().Lower(16, {"logits"}, true)),
               ElementsAre("embed", "rms_norm", "linear", "attention", "attention", "linear",
-                          "rms_norm", "router", "router", "routed_experts",
-                          "routed_experts shares", "routed_experts arrives", "routed_experts",
-                          "routed_experts", "routed_experts streamed", "routed_experts needs",
-                          "select_rows", "rms_norm", "head"));
+                          "rms_norm", "router", "router", "routed_experts", "routed_experts shares",
+                          "routed_experts arrives", "routed_experts", "routed_experts",
+                          "routed_experts streamed", "routed_experts needs", "select_rows",
+                          "rms_norm", "head"));
 }
 
 // A gated delta-net layer of one key head and two value heads of 32, and a gated attention layer of
