@@ -127,7 +127,7 @@ TEST_F(Rings, HoldWhatARowReadsWhereverTheSlotStands) {
     Go(store, 0, length);
     ExpectBefore(store, 0, 0);
   }
-  Go(store, 1, 50);
+  Go(store, 1, 1000);  // all of its ring
   ExpectBefore(store, 0, 0);
   ExpectBefore(store, 1, 1);
 }
