@@ -56,12 +56,14 @@ struct Layer {
     g.Append(keys, k_plane);
     g.Append(vv, v_plane);
     const sdk::Value mixed =
-        g.Attention(queries, k_plane, v_plane, {.kv_heads = 1, .scale = 0.125});
+        g.Attention(queries, k_plane, v_plane,
+                    {.kv_heads = 1, .scale = 0.125, .window = window, .sinks = sinks});
     x = g.Add(x, g.Linear(g.Reshape(mixed, {128}), out));
     const sdk::Value inner = g.RmsNorm(x, ffn_norm, 1e-6);
     sdk::Value residual = x;
     if (gated_sum) residual = g.Add(x, g.Gate(x, g.Linear(inner, row_gate), "sigmoid"));
-    const sdk::Routed routed = g.Router(inner, router, {.used = 2});
+    const sdk::Routed routed =
+        g.Router(inner, router, {.scoring = scoring, .used = 2, .bias = bias});
     g.Export("ids", routed.ids);
     x = g.RoutedExperts(inner, routed, residual, bank);
     g.Export("logits", g.Head(g.RmsNorm(g.SelectRows(x), output_norm, 1e-6), head));
@@ -91,6 +93,9 @@ struct Layer {
   ToySeat toy;
   bool export_keys = false;
   bool gated_sum = false;  // a sum behind a gate of one value a row, before the router
+  int64_t window = 0;
+  std::string scoring = "softmax";
+  sdk::Weight sinks, bias;
   sdk::Weight row_gate, attn_norm, q, k, v, head_norm, out, ffn_norm, router, output_norm, head;
   sdk::Bank bank;
   sdk::Plane k_plane, v_plane;
@@ -372,6 +377,29 @@ TEST(CardLower, LogitsLieWhereTheyAreFetchedAlsoWhereAReshapeOfThemIsExported) {
 
 TEST(CardLower, BestLogitsArePromisedOnlyWhereALaunchMakesThem) {
   EXPECT_FALSE(Layer().Lower(1).best_logits);  // 24 logits: fewer than the best
+}
+
+// So that a model with them runs on the CPU where the device is automatic.
+TEST(CardLower, WindowsSinksAndSigmoidRoutersAreRefusedByName) {
+  const auto refused = [](int32_t rows, const std::function<void(Layer&)>& change) {
+    const Refusal refusal = RefusalOf([&] {
+      Layer layer;
+      change(layer);
+      layer.Lower(rows);
+    });
+    EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
+    return refusal.message;
+  };
+  for (const int32_t rows : {1, 8, 64}) {
+    EXPECT_THAT(refused(rows, [](Layer& layer) { layer.window = 32; }),
+                testing::AllOf(HasSubstr("operator attention/1"), HasSubstr("sliding windows")));
+    EXPECT_THAT(refused(rows, [](Layer& layer) { layer.sinks = layer.toy.Add("sinks", {2}); }),
+                testing::AllOf(HasSubstr("operator attention/1"), HasSubstr("sinks")));
+    EXPECT_THAT(refused(rows, [](Layer& layer) { layer.scoring = "sigmoid"; }),
+                testing::AllOf(HasSubstr("operator router/1"), HasSubstr("softmax routers")));
+    EXPECT_THAT(refused(rows, [](Layer& layer) { layer.bias = layer.toy.Add("bias", {4}); }),
+                testing::AllOf(HasSubstr("operator router/1"), HasSubstr("without a bias")));
+  }
 }
 
 TEST(CardLower, ATableThatIsNotDescribedAsOneIsRefused) {

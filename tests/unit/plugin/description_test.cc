@@ -139,7 +139,7 @@ TEST_F(DescriptionTest, IsCopiedAndResolved) {
   EXPECT_EQ(d.planes[3].name, "v");
   EXPECT_EQ(d.planes[3].width, 32u);
   EXPECT_EQ(d.planes[3].type, BL_F16);
-  ASSERT_EQ(d.operators.size(), 1u);
+  ASSERT_EQ(d.operators.size(), 2u);
   EXPECT_EQ(d.operators[0].name, "fake.scale");
   EXPECT_EQ(d.operators[0].attrs, std::vector<std::string>{"factor"});
   ASSERT_EQ(d.operators[0].kernels.size(), 1u);
@@ -544,7 +544,7 @@ INSTANTIATE_TEST_SUITE_P(
         CASE(ForeignName, s.ops[0].name = "other.scale", kBad, "operator 0", "'fake.<something>'"),
         CASE(BareName, s.ops[0].name = "fake.", kBad, "operator 0", "'fake.<something>'"),
         CASE(Version, s.ops[0].version = 0, kBad, "operator 0", "field version"),
-        CASE(Twice, s.ops.push_back(s.ops[0]), kBad, "operator 1", "registered twice"),
+        CASE(Twice, s.ops.push_back(s.ops[0]), kBad, "operator 2", "registered twice"),
         CASE(
             NoOutput,
             {
