@@ -132,20 +132,34 @@ class Exchange final : public HttpExchange {
   void Post(std::function<void()> call) override {
     if (connection_->Finished()) return;
     {
-      const std::lock_guard lock(in_lane_mutex_);
-      if (in_lane_) return behind_.push_back(std::move(call));
+      const std::lock_guard lock(lane_mutex_);
+      if (lane_ != LaneState::kNone) return behind_.push_back(std::move(call));
     }
     asio::post(connection_->executor(), std::move(call));
   }
 
-  // Between these two the handler runs in a lane, and what is posted waits for its end.
-  void EnterLane() {
-    const std::lock_guard lock(in_lane_mutex_);
-    in_lane_ = true;
+  // From the first of these on what is posted waits for the last. Entering says whether the handler
+  // is to run: not where the client left before its turn, which frees the body at once, as a lane
+  // may be held for seconds and bodies are counted by connections that are there.
+  void WaitForLane() {
+    const std::lock_guard lock(lane_mutex_);
+    lane_ = LaneState::kWaiting;
+  }
+  void Abandon() {
+    const std::lock_guard lock(lane_mutex_);
+    if (lane_ != LaneState::kWaiting) return;
+    lane_ = LaneState::kAbandoned;
+    std::string().swap(request_.body);
+  }
+  bool EnterLane() {
+    const std::lock_guard lock(lane_mutex_);
+    if (lane_ != LaneState::kWaiting) return false;
+    lane_ = LaneState::kRunning;
+    return true;
   }
   void LeaveLane() {
-    const std::lock_guard lock(in_lane_mutex_);
-    in_lane_ = false;
+    const std::lock_guard lock(lane_mutex_);
+    lane_ = LaneState::kNone;
     for (auto& call : behind_) asio::post(connection_->executor(), std::move(call));
     behind_.clear();
   }
@@ -165,8 +179,9 @@ class Exchange final : public HttpExchange {
   HttpRequest request_;
   std::vector<HttpHeader> headers_;
 
-  std::mutex in_lane_mutex_;
-  bool in_lane_ = false;                       // guarded by the mutex
+  enum class LaneState { kNone, kWaiting, kAbandoned, kRunning };
+  std::mutex lane_mutex_;
+  LaneState lane_ = LaneState::kNone;          // guarded by the mutex
   std::vector<std::function<void()>> behind_;  // guarded by the mutex
 };
 
@@ -390,9 +405,10 @@ void Connection::Handle() {
   const HttpOptions& options = shared_->options;
   if (bytes <= options.long_body_bytes) return CallHandler(exchange);
   Lane& lane = bytes > options.large_body_bytes ? shared_->large_lane : shared_->long_lane;
-  exchange->EnterLane();
+  exchange->WaitForLane();
+  in_lane_ = exchange;
   lane.Post([self = shared_from_this(), exchange] {
-    if (self->Closed()) return;  // it had to wait, and nobody waits for it any more
+    if (!exchange->EnterLane()) return;
     self->CallHandler(exchange);
     exchange->LeaveLane();
   });
@@ -517,12 +533,13 @@ void Connection::OnHalfClose() {
 }
 
 void Connection::Gone() {
-  if (closed_.exchange(true)) return;
+  if (std::exchange(closed_, true)) return;
   ErrorCode ignored;
   transport_.socket().shutdown(Socket::shutdown_both, ignored);
   transport_.socket().close(ignored);
   deadline_timer_.cancel();
   ping_timer_.cancel();
+  if (const auto exchange = in_lane_.lock()) exchange->Abandon();
   ReleaseBody();
   shared_->unsent_bytes.fetch_sub(std::exchange(unsent_bytes_, 0));
   const auto callback = std::exchange(on_gone_, nullptr);

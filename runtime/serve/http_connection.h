@@ -106,7 +106,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Start();
   void BeginStop();  // idle: close; busy: close after the answer
   void Close();
-  bool Closed() const { return closed_; }  // any thread
 
   // For Exchange; `serial` names the request the call is about.
   void Reply(uint64_t serial, const HttpResponse& response);
@@ -189,9 +188,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool peer_is_here_ = false;  // loopback or a UNIX socket
   bool keep_alive_ = false;
   bool watching_ = false;
-  std::atomic<bool> closed_{false};
+  bool closed_ = false;
   bool timed_out_ = false;
-  size_t body_bytes_ = 0;  // counted among those of all connections
+  size_t body_bytes_ = 0;            // counted among those of all connections
+  std::weak_ptr<Exchange> in_lane_;  // the last that was given to a lane
   std::function<void()> on_gone_;
   std::chrono::steady_clock::time_point started_;  // when the head was read
   HttpOutcome outcome_;

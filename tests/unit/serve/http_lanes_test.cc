@@ -1,6 +1,7 @@
 // Requests with large bodies: their handlers run beside the pool's threads, and all else goes on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <atomic>
 #include <future>
@@ -140,6 +141,29 @@ TEST_F(HttpLanesTest, OneWhoseClientLeftBeforeItsTurnIsNotHandled) {
   EXPECT_EQ(first.Read().status, 200);
   EXPECT_EQ(Fetch(port, "POST", "/", Long()).status, 200);  // behind it in the lane
   EXPECT_EQ(handled, 0);
+}
+
+// A lane may be held for seconds: bodies of clients that come and go meanwhile must not pile up.
+TEST_F(HttpLanesTest, TheBodyOfOneWhoseClientLeftIsFreedBeforeItsTurn) {
+  constexpr size_t kBytes = size_t{48} << 20;  // above what malloc keeps for itself
+  std::promise<void> gone;
+  done_ = [&](const HttpRequest& request, const HttpOutcome& outcome) {
+    if (request.path == "/left" && !outcome.complete) gone.set_value();
+  };
+  const int port = Start();
+  Client first(port);
+  first.Send(Wait(Large()));
+  AwaitHandlers(1);
+  const size_t before = ::mallinfo2().hblkhd;
+  {
+    Client leaver(port);
+    leaver.Send(RequestText("POST", "/left", std::string(kBytes, 'x')));
+    leaver.Close();
+  }
+  ASSERT_EQ(gone.get_future().wait_for(seconds(10)), std::future_status::ready);
+  EXPECT_LT(::mallinfo2().hblkhd, before + kBytes / 2);
+  Release();
+  EXPECT_EQ(first.Read().status, 200);
 }
 
 TEST_F(HttpLanesTest, ThrowingHandlerBecomesA500) {
