@@ -14,6 +14,7 @@ constexpr uint64_t kWidthMax = uint64_t{1} << 20;
 constexpr uint64_t kLayersMax = 1024;
 constexpr uint64_t kHeadsMax = 1024;
 constexpr uint64_t kExpertsMax = 1024;
+constexpr uint64_t kWindowMax = uint64_t{1} << 20;
 
 void RefuseUnless(bool holds, const std::string& text) {
   if (!holds) sdk::Refuse(text);
@@ -37,7 +38,7 @@ class Reader {
       hyper_.ff = In("feed_forward_length", 1, kWidthMax);
     }
     if (any(&LayerHyper::sliding)) {
-      hyper_.window = In("attention.sliding_window", 1, UINT32_MAX);
+      hyper_.window = In("attention.sliding_window", 1, kWindowMax);
       const std::string base = model_.ArchKey("rope.freq_base_swa");
       hyper_.rope_base_sliding =
           model_.Has(base) ? Above("rope.freq_base_swa", 1.0) : hyper_.rope_base;
@@ -66,8 +67,8 @@ class Reader {
     return std::ranges::any_of(names, [&](const char* name) { return HasTensor(layer, name); });
   }
 
-  // Converters count these layers in block_count whether or not the file holds them; one that holds
-  // them alone is no model.
+  // Counted in block_count where the file holds them; a number without their tensors says nothing.
+  // A file that holds them alone is no model.
   uint32_t DraftLayers(uint32_t blocks) const {
     const std::string key = model_.ArchKey("nextn_predict_layers");
     if (!model_.Has(key)) return 0;

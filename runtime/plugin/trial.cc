@@ -128,6 +128,12 @@ std::optional<int> Await(pid_t pid, const Lifeline& lifeline, Clock::time_point 
   return status;
 }
 
+// A real-time signal has no description.
+std::string SignalText(int number) {
+  const char* text = ::sigdescr_np(number);
+  return text == nullptr ? "signal " + std::to_string(number) : text;
+}
+
 }  // namespace
 
 void TryPlugin(const std::string& path, const model::ModelFile& model,
@@ -150,7 +156,7 @@ void TryPlugin(const std::string& path, const model::ModelFile& model,
   if (!status) {
     what = "did not return within " + std::to_string(options.limit.count() / 1000) + " s";
   } else if (WIFSIGNALED(*status)) {
-    what = std::string("crashed: ") + ::sigdescr_np(WTERMSIG(*status));
+    what = "crashed: " + SignalText(WTERMSIG(*status));
   } else {
     what = "ended the process with code " + std::to_string(WEXITSTATUS(*status));
   }

@@ -95,6 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Deed{"exit_in_load", ", load: ended the process with code"},
                     Deed{"hang_in_load", ", load: did not return within 1 s"},
                     Deed{"crash_in_probe", ", probe: crashed: "},
+                    // A signal without a description.
+                    Deed{"realtime_in_probe", ", probe: crashed: signal 34"},
                     Deed{"exit_in_probe", ", probe: ended the process with code"},
                     Deed{"hang_in_probe", ", probe: did not return within 1 s"},
                     Deed{"closehang_in_probe", ", probe: did not return within 1 s"},

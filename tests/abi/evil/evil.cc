@@ -27,6 +27,7 @@ void Reach(std::string_view call, void* out = nullptr, size_t bytes = 0) {
   const std::string_view what = deed.substr(0, in);
   if (what == "crash") std::raise(SIGSEGV);
   if (what == "abort") std::abort();
+  if (what == "realtime") std::raise(SIGRTMIN);
   if (what == "exit") std::exit(0);
   if (what == "throw") throw 7;
   if (what == "closehang") {
