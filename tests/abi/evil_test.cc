@@ -43,7 +43,7 @@ class EvilTest : public testing::Test {
   }
   // As the server does.
   Selection Choose(const model::ModelFile& model) const {
-    const TrialOptions trial = {.limit = std::chrono::seconds(hangs_ ? 1 : 20),
+    const TrialOptions trial = {.limit = std::chrono::seconds(hangs_ ? 3 : 20),
                                 .build = exec::BuildForTrial};
     return Select(model, Find(), &trial);
   }
@@ -93,24 +93,24 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Deed{"crash_in_load", ", load: crashed: "}, Deed{"abort_in_load", ", load: "},
                     Deed{"throw_in_load", ", load: "},
                     Deed{"exit_in_load", ", load: ended the process with code"},
-                    Deed{"hang_in_load", ", load: did not return within 1 s"},
+                    Deed{"hang_in_load", ", load: did not return within 3 s"},
                     Deed{"crash_in_probe", ", probe: crashed: "},
                     // A signal without a description.
                     Deed{"realtime_in_probe", ", probe: crashed: signal 34"},
                     Deed{"exit_in_probe", ", probe: ended the process with code"},
-                    Deed{"hang_in_probe", ", probe: did not return within 1 s"},
-                    Deed{"closehang_in_probe", ", probe: did not return within 1 s"},
+                    Deed{"hang_in_probe", ", probe: did not return within 3 s"},
+                    Deed{"closehang_in_probe", ", probe: did not return within 3 s"},
                     Deed{"overwrite_in_probe", ", probe: "},
                     Deed{"throw_in_probe", ", probe: threw an exception across the ABI"},
                     Deed{"crash_in_create", ", create: crashed: "},
                     Deed{"abort_in_create", ", create: "},
                     Deed{"exit_in_create", ", create: ended the process with code"},
                     Deed{"overwrite_in_create", ", create: "},
-                    Deed{"hang_in_describe", ", describe: did not return within 1 s"},
+                    Deed{"hang_in_describe", ", describe: did not return within 3 s"},
                     Deed{"crash_in_describe", ", describe: crashed: "},
                     Deed{"crash_in_build", ", build: crashed: "},
                     Deed{"exit_in_build", ", build: ended the process with code"},
-                    Deed{"hang_in_build", ", build: did not return within 1 s"},
+                    Deed{"hang_in_build", ", build: did not return within 3 s"},
                     Deed{"crash_in_destroy", ", destroy: crashed: "},
                     // Reading what it gave is the call of describe, too.
                     Deed{"wild_pointer_in_seat", ", describe: crashed: "}),
