@@ -19,7 +19,7 @@ struct DeltaHyper {
 
 struct Hyper {
   uint32_t layers = 0;        // of the trunk
-  uint32_t draft_layers = 0;  // behind it in the file: not computed
+  uint32_t draft_layers = 0;  // behind it in the file: the first is run where drafts are wanted
   uint64_t width = 0;         // of the residual stream
   uint64_t heads = 0;
   uint64_t kv_heads = 0;

@@ -58,6 +58,16 @@ struct Layer {
   blocks::FeedForward feed_forward;
 };
 
+// The block behind the layers that guesses the token after the next: it joins the next token with
+// the hidden state before it and is one more layer of attention over what it was given before.
+struct DraftBlock {
+  sdk::Weight token_norm, hidden_norm, join;
+  sdk::Weight embedding, head, head_norm;  // absent ones are the model's
+  sdk::Plane tap;                          // the hidden state of the row before
+  blocks::Attention attention;
+  blocks::FeedForward feed_forward;
+};
+
 class Qwen3 {
  public:
   static int32_t Probe(const sdk::Model& model) {
@@ -68,10 +78,12 @@ class Qwen3 {
     return kScore;
   }
 
-  explicit Qwen3(const sdk::Context& context) : hyper_(ReadHyper(context.model)) {}
+  explicit Qwen3(const sdk::Context& context)
+      : hyper_(ReadHyper(context.model)),
+        drafts_(hyper_.draft_layers > 0 && (context.params->features & BL_FEATURE_DRAFT) != 0) {}
 
   void Describe(sdk::Seat& seat) {
-    seat.layers = hyper_.layers;
+    seat.layers = hyper_.layers + (drafts_ ? 1 : 0);
     seat.vocabulary = hyper_.vocabulary;
     seat.context_trained = hyper_.context;
     embedding_ = seat.AddWeight({.pattern = "token_embd.weight",
@@ -85,7 +97,12 @@ class Qwen3 {
                             .role = BL_ROLE_HEAD,
                             .ne = {hyper_.width, hyper_.vocabulary},
                             .flags = hyper_.tied_head ? alias : 0});
-    for (uint32_t l = hyper_.layers; l < hyper_.layers + hyper_.draft_layers; ++l) {
+    // Only the first draft layer is run; it is applied again and again.
+    if (drafts_) {
+      draft_ = DescribeDraft(seat);
+      seat.AddEntry<&Qwen3::BuildDraft>({.name = "draft", .kind = BL_ENTRY_DRAFT_STEP});
+    }
+    for (uint32_t l = seat.layers; l < hyper_.layers + hyper_.draft_layers; ++l) {
       for (const std::string_view name : kDraftTensors) {
         seat.Ignore("blk." + std::to_string(l) + "." + std::string(name) + ".weight");
       }
@@ -103,10 +120,28 @@ class Qwen3 {
       x = layer.delta ? layer.delta->Build(g, x) : layer.attention->Build(g, x);
       x = layer.feed_forward.Build(g, name, x);
     }
+    if (drafts_) {
+      g.Layer(static_cast<int32_t>(hyper_.layers));
+      const sdk::Value hidden = g.RmsNorm(x, output_norm_, hyper_.eps);
+      draft_.attention.Store(g, JoinDraft(g, g.Previous(hidden, draft_.tap)));
+    }
     g.Layer(-1);
     const sdk::Value hidden = g.RmsNorm(g.SelectRows(x), output_norm_, hyper_.eps);
     g.Export("hidden", hidden);
     g.Export("logits", g.Head(hidden, head_));
+  }
+
+  void BuildDraft(sdk::Graph& g, const bl_build& /*build*/) const {
+    g.Layer(static_cast<int32_t>(hyper_.layers));
+    sdk::Value x = JoinDraft(g, g.Recall(draft_.tap));
+    x = draft_.attention.Build(g, x);
+    x = draft_.feed_forward.Build(g, "draft", x);
+    const sdk::Value hidden =
+        g.RmsNorm(x, g.Has(draft_.head_norm) ? draft_.head_norm : output_norm_, hyper_.eps);
+    g.Keep(hidden, draft_.tap);
+    g.Layer(-1);
+    const sdk::Value rows = g.SelectRows(hidden);
+    g.Export("logits", g.Head(rows, g.Has(draft_.head) ? draft_.head : head_));
   }
 
   static const void* GetExtension(std::string_view id) {
@@ -128,28 +163,67 @@ class Qwen3 {
                                                          .taps = hyper_.delta.taps,
                                                          .eps = hyper_.eps});
     } else {
-      layer.attention.emplace(weights, blocks::AttentionShape{.width = hyper_.width,
-                                                              .heads = hyper_.heads,
-                                                              .kv_heads = hyper_.kv_heads,
-                                                              .key_dim = hyper_.key_dim,
-                                                              .value_dim = hyper_.value_dim,
-                                                              .rope_dims = hyper_.rope_dims,
-                                                              .rope_base = hyper_.rope_base,
-                                                              .eps = hyper_.eps,
-                                                              .gated = hyper_.hybrid});
+      layer.attention.emplace(weights, AttentionOf());
     }
-    layer.feed_forward =
-        blocks::FeedForward(weights, {.width = hyper_.width,
-                                      .eps = hyper_.eps,
-                                      .norm = hyper_.hybrid ? "post_attention_norm" : "ffn_norm",
-                                      .ff = hyper_.ff,
-                                      .experts = hyper_.experts,
-                                      .experts_used = hyper_.experts_used,
-                                      .shared_ff = hyper_.shared_ff});
+    layer.feed_forward = blocks::FeedForward(weights, FeedForwardOf());
     return layer;
   }
 
+  DraftBlock DescribeDraft(sdk::Seat& seat) const {
+    const blocks::LayerWeights weights(seat, static_cast<int32_t>(hyper_.layers), BL_OWNER_DRAFT);
+    DraftBlock draft;
+    const auto optional = [&](const char* name, bl_role role, std::vector<uint64_t> ne) {
+      return weights.Add(name, role, std::move(ne), BL_WEIGHT_OPTIONAL);
+    };
+    draft.token_norm = weights.Add("nextn.enorm.weight", BL_ROLE_NORM, {hyper_.width});
+    draft.hidden_norm = weights.Add("nextn.hnorm.weight", BL_ROLE_NORM, {hyper_.width});
+    draft.join =
+        weights.Add("nextn.eh_proj.weight", BL_ROLE_DENSE, {2 * hyper_.width, hyper_.width});
+    draft.embedding =
+        optional("nextn.embed_tokens.weight", BL_ROLE_TABLE, {hyper_.width, hyper_.vocabulary});
+    draft.head =
+        optional("nextn.shared_head_head.weight", BL_ROLE_HEAD, {hyper_.width, hyper_.vocabulary});
+    draft.head_norm = optional("nextn.shared_head_norm.weight", BL_ROLE_NORM, {hyper_.width});
+    draft.tap = weights.AddState("hidden", hyper_.width, BL_CLASS_TAP);
+    draft.attention = blocks::Attention(weights, AttentionOf());
+    draft.feed_forward = blocks::FeedForward(weights, FeedForwardOf());
+    return draft;
+  }
+
+  // The rows' tokens, and the hidden state before each, as the draft's layer takes them.
+  sdk::Value JoinDraft(sdk::Graph& g, sdk::Value before) const {
+    const sdk::Value tokens =
+        g.Embed(g.Tokens(), g.Has(draft_.embedding) ? draft_.embedding : embedding_);
+    return g.Linear(g.Concat(g.RmsNorm(tokens, draft_.token_norm, hyper_.eps),
+                             g.RmsNorm(before, draft_.hidden_norm, hyper_.eps)),
+                    draft_.join);
+  }
+
+  blocks::AttentionShape AttentionOf() const {
+    return {.width = hyper_.width,
+            .heads = hyper_.heads,
+            .kv_heads = hyper_.kv_heads,
+            .key_dim = hyper_.key_dim,
+            .value_dim = hyper_.value_dim,
+            .rope_dims = hyper_.rope_dims,
+            .rope_base = hyper_.rope_base,
+            .eps = hyper_.eps,
+            .gated = hyper_.hybrid};
+  }
+
+  blocks::FeedForwardShape FeedForwardOf() const {
+    return {.width = hyper_.width,
+            .eps = hyper_.eps,
+            .norm = hyper_.hybrid ? "post_attention_norm" : "ffn_norm",
+            .ff = hyper_.ff,
+            .experts = hyper_.experts,
+            .experts_used = hyper_.experts_used,
+            .shared_ff = hyper_.shared_ff};
+  }
+
   Hyper hyper_;
+  bool drafts_;  // the draft block is run
+  DraftBlock draft_;
   sdk::Weight embedding_, output_norm_, head_;
   std::vector<Layer> layers_;
 };

@@ -74,6 +74,10 @@ int64_t ArchitectureNumber(const model::Metadata& metadata, const std::string& a
   return metadata.FindI64(architecture + "." + key).value_or(0);
 }
 
+bool Drafting(const serve::ServeSettings& settings) {
+  return settings.draft.kind != engine::DraftKind::kOff && settings.draft.tokens_max > 0;
+}
+
 // Seconds since 1970; the start of this process for a file that does not say.
 int64_t LastWritten(const std::string& path) {
   struct stat found{};
@@ -252,6 +256,8 @@ ServedModel::ServedModel(const serve::ServeSettings& asked, const std::string& p
   engine_options.queue_max = settings.queue_depth;
   engine_options.decode_gap_ms = settings.decode_gap_ms;
   engine_options.slot_similarity = settings.slot_similarity;
+  engine_options.draft = settings.draft;
+  if (!Drafting(settings)) engine_options.draft.kind = engine::DraftKind::kOff;
   engine_options.cache = CacheOf(settings, runner_->HostPlan());
   if (!settings.cache_disk.empty() || !settings.slot_save_path.empty()) {
     engine_options.cache.identity =
@@ -424,6 +430,10 @@ exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
   options.host_budget = settings.host_budget_bytes;
   options.weight_source = settings.load_mode;
   options.residency.kind = settings.residency;
+  if (Drafting(settings)) {
+    options.window_rows = settings.draft.tokens_max + 1;
+    options.drafts = settings.draft.kind == engine::DraftKind::kMtp;
+  }
   options.residency.trace = settings.routing_trace;
   return options;
 }

@@ -179,8 +179,17 @@ StopType Choice::DecideStop(Clock::TimePoint now) {
   return type;
 }
 
+void Choice::CountDraft(int32_t verified, int32_t accepted) {
+  drafted_ += verified;
+  accepted_ += accepted;
+}
+
 Timings Choice::timings() const {
-  return MakeTimings(prompt_, predicted_, Milliseconds(last_token_at_ - first_token_at_));
+  Timings timings =
+      MakeTimings(prompt_, predicted_, Milliseconds(last_token_at_ - first_token_at_));
+  timings.draft_n = drafted_;
+  timings.draft_n_accepted = accepted_;
+  return timings;
 }
 
 std::optional<Text> Choice::TakeText() {

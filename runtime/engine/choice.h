@@ -67,6 +67,9 @@ class Choice {
   bool StepBest(std::span<const text::Candidate> best, Clock::TimePoint now);
   void StepAllowed(std::span<const float> logits, Clock::TimePoint now);
 
+  // Of the draft that the last steps followed, so many tokens were verified and accepted.
+  void CountDraft(int32_t verified, int32_t accepted);
+
   bool ended() const { return stop_type_ != StopType::kNone; }
   text::TokenId last_token() const { return last_token_; }
   int32_t predicted() const { return predicted_; }
@@ -111,6 +114,8 @@ class Choice {
   bool newest_has_new_line_ = false;  // in what the last token released
   text::TokenId last_token_ = text::kNoToken;
   int32_t predicted_ = 0;
+  int32_t drafted_ = 0;
+  int32_t accepted_ = 0;
   Clock::TimePoint first_token_at_;
   Clock::TimePoint last_token_at_;
 

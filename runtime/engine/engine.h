@@ -8,12 +8,14 @@
 //   while (auto event = generation->Pop()) { … }
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/clock.h"
@@ -37,6 +39,18 @@ struct CacheOptions {
   state::Identity identity = {};
 };
 
+enum class DraftKind { kOff, kLookup, kMtp };
+std::string_view DraftKindName(DraftKind kind);  // "off", "lookup", "mtp"
+
+// Guesses of the next tokens, verified in the pass that makes the next one (docs/drafts.md).
+struct DraftOptions {
+  DraftKind kind = DraftKind::kOff;
+  int32_t tokens_max = 3;  // of a slot in one pass
+  int32_t tokens_min = 0;  // fewer are not verified
+  double p_min = 0;        // mtp: a draft ends before a token that is less probable
+  bool measured = true;    // as many as pay by what passes of late took; false: all there are
+};
+
 struct EngineOptions {
   int32_t batch_rows = 2048;  // -b: prompt rows between two Progress events; bounds a pass as well
   int32_t ubatch_rows = 512;  // -ub: rows of one pass (the runner's rows_max bounds it too)
@@ -49,6 +63,7 @@ struct EngineOptions {
   // A free slot is preferred when more than this part of the prompt is its prefix; 0: never.
   double slot_similarity = 0.1;
   CacheOptions cache = {};
+  DraftOptions draft = {};
   const Clock* clock = nullptr;  // null: SteadyClock. Must outlive the engine
 };
 
@@ -123,6 +138,15 @@ struct ReuseCounters {
   double take_seconds = 0;  // finding and taking up
 };
 
+// Sums since the start.
+struct DraftCounters {
+  uint64_t drafts = 0;    // verified: one a slot and pass
+  uint64_t tokens = 0;    // of them
+  uint64_t accepted = 0;  // of those
+  std::array<uint64_t, limits::kWindowRowsMax - 1> accepted_at = {};  // by place in the draft
+  double seconds = 0;  // of the engine's thread, making them
+};
+
 // Counters since the start, and gauges. A request's numbers are in here before its last event is.
 struct Metrics {
   uint64_t prompt_tokens = 0;         // evaluated
@@ -143,12 +167,14 @@ struct Metrics {
   int64_t tokens_held = 0;       // gauge: over all slots
   ReuseCounters reuse;
   state::CacheCounters cache;
+  DraftCounters drafts;
 };
 
 class Engine {
  public:
   // Runner and tokenizer must outlive the engine; from now on only the engine's thread calls the
-  // runner. Throws Error(kUsage) for options below 1 (n_predict below -1) and Error(kBadModel) when
+  // runner. Throws Error(kUsage) for options out of range (below 1, n_predict below -1),
+  // Error(kUnsupported) for drafts that the runner cannot make or verify, and Error(kBadModel) when
   // vocabulary and logits rows differ in length.
   Engine(exec::PassRunner& runner, const text::Tokenizer& tokenizer, EngineOptions options = {});
   ~Engine();  // Stop(0)

@@ -61,6 +61,9 @@ Engine::Loop::Loop(exec::PassRunner& runner, const text::Tokenizer& tokenizer,
     }
     work_.notify_one();
   });
+  if (options_.draft.kind != DraftKind::kOff) {
+    drafts_ = std::make_unique<Drafts>(runner_, options_.draft, clock_);
+  }
   PublishAndDeliver();
   thread_ = std::thread([this] { Main(); });
 }
@@ -324,6 +327,7 @@ void Engine::Loop::PackRows() {
     prompt_turn_ = !prompt_turn_;
     decode_rows_max = pass_rows_max_ > 1 ? pass_rows_max_ - 1 : (prompt_turn_ ? 0 : 1);
   }
+  MakeDrafts(decode_rows_max);
   PackDecodeRows(decode_rows_max);
   PackPromptRows(PromptRowsMax());
 }
@@ -352,6 +356,16 @@ void Engine::Loop::LearnPace(Clock::Duration took) {
   pace_ = pace_ == 0 ? pace : 0.5 * (pace_ + pace);
 }
 
+// None beside prompts, which have better use for the rows.
+void Engine::Loop::MakeDrafts(int32_t rows_max) {
+  if (drafts_ == nullptr) return;
+  const auto decoding = static_cast<int32_t>(std::ranges::count_if(
+      slots_, [](const Slot& slot) { return slot.state() == SlotState::kGenerating; }));
+  const int32_t logits_max = limits_.logit_rows_max == 0 ? rows_max : limits_.logit_rows_max;
+  const int32_t free = std::min(rows_max, logits_max) - decoding;
+  drafts_->Make(slots_, AnyIn(SlotState::kPrompt) ? 0 : std::max(free, 0));
+}
+
 void Engine::Loop::PackDecodeRows(int32_t rows_max) {
   const int32_t first = decode_from_;
   for (int32_t k = 0; k < limits_.slots; ++k) {
@@ -361,12 +375,24 @@ void Engine::Loop::PackDecodeRows(int32_t rows_max) {
       decode_from_ = slot.id();  // left out now, first next time
       return;
     }
-    parts_.push_back(
-        {.slot = slot.id(), .rows = 1, .length_before = slot.length(), .logits = logits_rows_++});
-    rows_.push_back({.slot = slot.id(),
-                     .index = slot.length(),
-                     .token = slot.choice().last_token(),
-                     .logits = true});
+    Part part{
+        .slot = slot.id(), .rows = 1, .length_before = slot.length(), .logits = logits_rows_++};
+    exec::PassRow row = {.slot = slot.id(),
+                         .index = slot.length(),
+                         .token = slot.choice().last_token(),
+                         .logits = true};
+    rows_.push_back(row);
+    if (drafts_ != nullptr) {
+      for (const text::TokenId token : drafts_->Of(slot.id())) {
+        rows_.back().keep = true;
+        ++row.index;
+        row.token = token;
+        rows_.push_back(row);
+        ++part.rows;
+        ++logits_rows_;
+      }
+    }
+    parts_.push_back(part);
   }
 }
 
@@ -427,6 +453,9 @@ void Engine::Loop::RunPass() {
     return;
   }
   LearnPace(clock_.Now() - began);
+  if (drafts_ != nullptr && prompt_rows_ == 0) {
+    drafts_->PassTook(static_cast<int32_t>(rows_.size()), clock_.Now() - began);
+  }
   failed_in_a_row_ = 0;
   for (const Part& part : parts_) {
     Slot& slot = slots_[static_cast<size_t>(part.slot)];
@@ -458,9 +487,7 @@ void Engine::Loop::PassFailed(const Error& error) {
 void Engine::Loop::Advance(const Part& part) {
   Slot& slot = slots_[static_cast<size_t>(part.slot)];
   if (slot.state() == SlotState::kGenerating) {
-    slot.AddGenerated();
-    Draw(slot.choice(), part.logits, clock_.Now());
-    Deliver(slot);
+    AdvanceWindow(part);
     return;
   }
   const bool report = slot.AdvancePrompt(part.rows, options_.batch_rows);
@@ -473,6 +500,29 @@ void Engine::Loop::Advance(const Part& part) {
                                      .time_ms = stats.ms});
   }
   if (slot.prompt_left() == 0) FinishPrompt(slot, part.logits);
+}
+
+// The choice draws from row after row, as if each were a pass of its own, for as long as what it
+// draws is what the next row was made for. What follows is cut: it never happened.
+void Engine::Loop::AdvanceWindow(const Part& part) {
+  Slot& slot = slots_[static_cast<size_t>(part.slot)];
+  Choice& choice = slot.choice();
+  int32_t kept = 0;
+  for (;;) {
+    slot.AddGenerated();
+    Draw(choice, part.logits + kept, clock_.Now());
+    ++kept;
+    if (drafts_ != nullptr) drafts_->Drew(slot.id(), kept, choice.last_token());
+    if (kept == part.rows || choice.ended()) break;
+    if (choice.last_token() != drafts_->Of(slot.id())[static_cast<size_t>(kept - 1)]) break;
+    if (std::optional<Text> text = choice.TakeText()) Post(slot.generation(), *std::move(text));
+  }
+  if (kept < part.rows) runner_.Cut(slot.id(), slot.length());
+  if (part.rows > 1) {
+    choice.CountDraft(part.rows - 1, kept - 1);
+    drafts_->Count(part.rows - 1, kept - 1);
+  }
+  Deliver(slot);
 }
 
 // A choice takes its next token from logit row `logits` of the pass.
@@ -613,6 +663,7 @@ void Engine::Loop::PublishAndDeliver() {
     counters_.tokens_held += slot.length();
   }
   reuse_->Count(counters_);
+  if (drafts_ != nullptr) counters_.drafts = drafts_->counters();
   {
     const std::lock_guard lock(mutex_);
     actions_left_ -= finished_actions_.size();

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "runtime/engine/choice.h"
+#include "runtime/engine/drafts.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/reuse.h"
 #include "runtime/engine/slot.h"
@@ -66,7 +67,9 @@ class Engine::Loop {
     int32_t slot = 0;
     int32_t rows = 0;
     int32_t length_before = 0;
-    int32_t logits = -1;  // which of the pass's logits rows is its last row's; -1: none was wanted
+    // Which of the pass's logits rows is its last row's or, of a draft's window, its first row's,
+    // and the others follow; -1: none was wanted.
+    int32_t logits = -1;
   };
 
   enum class Place { kStarted, kSlotBusy, kTooFewSlots, kReading };
@@ -100,6 +103,7 @@ class Engine::Loop {
   void FailActions(const std::string& message);
 
   void PackRows();
+  void MakeDrafts(int32_t rows_max);
   void PackDecodeRows(int32_t rows_max);
   int32_t PromptRowsMax() const;
   void PackPromptRows(int32_t rows_max);
@@ -110,6 +114,7 @@ class Engine::Loop {
   void LearnPace(Clock::Duration took);
   void PassFailed(const Error& error);
   void Advance(const Part& part);
+  void AdvanceWindow(const Part& part);
   void FinishPrompt(Slot& parent, int32_t logits);
   void Draw(Choice& choice, int32_t logits, Clock::TimePoint now);
   void Deliver(Slot& slot);
@@ -154,6 +159,7 @@ class Engine::Loop {
   std::vector<std::pair<std::shared_ptr<Generation>, Event>> outbox_;
   Metrics counters_;
   std::unique_ptr<Reuse> reuse_;
+  std::unique_ptr<Drafts> drafts_;  // null: off
 
   // Shared.
   mutable std::mutex mutex_;

@@ -63,6 +63,8 @@ struct Timings {
   double predicted_ms = 0;
   double predicted_per_token_ms = 0;
   double predicted_per_second = 0;
+  int32_t draft_n = 0;  // tokens of drafts that were verified
+  int32_t draft_n_accepted = 0;
 };
 
 // One generated token with n_probs > 0; there is an entry for every token.

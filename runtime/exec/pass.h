@@ -19,6 +19,9 @@ struct PassRow {
   int32_t index = 0;  // causality and storage: 0 is the slot's first token
   int32_t token = 0;
   bool logits = false;  // whether this row's logits are wanted
+  // Whether the slot may be cut back to behind this row once the pass has run (a row of a draft's
+  // window). It may always be cut to behind its last row, and to before the pass.
+  bool keep = false;
 };
 
 // What is fixed once a seat is loaded.
@@ -28,6 +31,20 @@ struct SeatLimits {
   int32_t rows_max = 0;        // rows of one pass (the ubatch)
   int32_t vocabulary = 0;      // length of a logits row
   int32_t logit_rows_max = 0;  // rows of one pass whose logits may be wanted; 0: all of them
+  int32_t window_rows = 1;     // rows of a slot in one pass of which all but the last may be `keep`
+  bool drafts = false;         // whether RunDraft may be called
+};
+
+// A row of the model's own draft: guesses what follows `token`, which comes `depth` tokens behind
+// what the slot holds. A slot's draft starts at depth 0 and goes on one deeper a call.
+struct DraftRow {
+  int32_t slot = 0;
+  int32_t depth = 0;
+  int32_t token = 0;
+};
+struct Drafted {
+  int32_t token = 0;       // the best one, the lower id on a tie
+  float probability = -1;  // of it, where that was asked for
 };
 
 // One of the best logits of a row.
@@ -62,6 +79,14 @@ class PassRunner {
   // has them without fetching the whole row: all that greedy and top-k choices need. Empty
   // otherwise. Valid until the next call.
   virtual std::span<const BestLogit> BestLogits(int32_t /*i*/) const { return {}; }
+
+  // One step of the model's own draft, at most a row a slot; `probabilities`: say how sure it is.
+  // Changes no slot's length or state. Valid until the next call; the logits of the last pass are
+  // gone. Throws as Run does, and there is nothing to cut then.
+  virtual std::span<const Drafted> RunDraft(std::span<const DraftRow> /*rows*/,
+                                            bool /*probabilities*/) {
+    return {};
+  }
 
   // Forgets the slot's rows from `length` on (0 empties it). Where Keepable says less, a checkpoint
   // must be restored before the slot goes on.

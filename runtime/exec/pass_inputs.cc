@@ -2,15 +2,19 @@
 
 #include <bloomery/graph.h>
 
+#include <array>
 #include <cassert>
 #include <string>
 
 #include "runtime/base/error.h"
+#include "runtime/base/limits.h"
 
 namespace bloomery::exec {
 
-void SetLanes(memory::Lanes& lanes, std::span<const bl_segment> segments,
-              std::span<int32_t> lane_in, std::span<int32_t> lane_out) {
+void SetLanes(memory::Lanes& lanes, std::span<const PassRow> rows,
+              std::span<const bl_segment> segments, std::span<int32_t> lane_in,
+              std::span<int32_t> lane_out) {
+  std::array<int32_t, limits::kWindowRowsMax> claimed{};
   for (const bl_segment& segment : segments) {
     const int32_t lane = lanes.Holding(segment.slot, segment.index0);
     if (lane < 0 && segment.index0 > 0) {
@@ -19,8 +23,22 @@ void SetLanes(memory::Lanes& lanes, std::span<const bl_segment> segments,
                                             " rows, but not the state behind them");
     }
     lane_in[static_cast<size_t>(segment.row0)] = lane;
-    lane_out[static_cast<size_t>(segment.row0 + segment.rows - 1)] =
-        lanes.Claim(segment.slot, segment.index0);
+    const auto first = static_cast<size_t>(segment.row0);
+    const auto end = first + static_cast<size_t>(segment.rows);
+    const auto kept = [&](size_t row) { return row + 1 == end || rows[row].keep; };
+    size_t count = 0;
+    for (size_t row = first; row < end; ++row) count += kept(row) ? 1 : 0;
+    if (count > claimed.size() || count >= static_cast<size_t>(lanes.lanes_of_slot())) {
+      throw Error(ErrorKind::kInternal, "slot " + std::to_string(segment.slot) + ": " +
+                                            std::to_string(count) +
+                                            " states of one pass are to be kept, of " +
+                                            std::to_string(lanes.lanes_of_slot()) + " lanes");
+    }
+    lanes.Claim(segment.slot, segment.index0, std::span(claimed).first(count));
+    count = 0;
+    for (size_t row = first; row < end; ++row) {
+      if (kept(row)) lane_out[row] = claimed[count++];
+    }
   }
 }
 
@@ -71,8 +89,18 @@ void PassInputs::Set(std::span<const PassRow> rows, memory::Lanes* lanes) {
     lane_in_[i] = lane_out_[i] = memory::Lanes::kNone;
   }
   if (lanes == nullptr) return;
-  SetLanes(*lanes, std::span(segments_).first(static_cast<size_t>(n_segments_)), lane_in_,
+  SetLanes(*lanes, rows, std::span(segments_).first(static_cast<size_t>(n_segments_)), lane_in_,
            lane_out_);
+}
+
+void PassInputs::SetDraft(std::span<const PassRow> rows, std::span<const int32_t> lane_in,
+                          int32_t lane_out) {
+  assert(lane_in.size() == rows.size());
+  Set(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    lane_in_[i] = lane_in[i];
+    lane_out_[i] = lane_out;
+  }
 }
 
 const int32_t* PassInputs::field(int32_t row_field) const {

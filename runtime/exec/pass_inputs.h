@@ -16,10 +16,12 @@
 namespace bloomery::exec {
 
 // For each segment of a pass: the lane that its first row reads, which holds its slot's length (-1
-// for no rows), and the one that its last row leaves the state in, which it claims. Other rows' are
-// not touched. Throws Error(kInternal) for a slot whose state is not there.
-void SetLanes(memory::Lanes& lanes, std::span<const bl_segment> segments,
-              std::span<int32_t> lane_in, std::span<int32_t> lane_out);
+// for no rows), and those that its last row, and each that is `keep`, leave the state in, which it
+// claims. Other rows' are not touched. Throws Error(kInternal) for a slot whose state is not there,
+// or that has too few lanes.
+void SetLanes(memory::Lanes& lanes, std::span<const PassRow> rows,
+              std::span<const bl_segment> segments, std::span<int32_t> lane_in,
+              std::span<int32_t> lane_out);
 
 class PassInputs {
  public:
@@ -28,9 +30,13 @@ class PassInputs {
   PassInputs& operator=(const PassInputs&) = delete;
 
   // Takes a checked pass of at most rows_max rows. Where there are `lanes`, each segment reads the
-  // one that holds its slot's length, and its last row leaves the state in one that it claims.
-  // Throws Error(kInternal) for a slot whose state is not there.
+  // one that holds its slot's length, and its last row, and each that may be cut back to, leaves
+  // the state in one that it claims. Throws Error(kInternal) for a slot whose state is not there.
   void Set(std::span<const PassRow> rows, memory::Lanes* lanes = nullptr);
+
+  // Takes rows of drafts, at most one a slot: each reads its lane of `lane_in`, and writes
+  // `lane_out`.
+  void SetDraft(std::span<const PassRow> rows, std::span<const int32_t> lane_in, int32_t lane_out);
 
   const bl_rows& rows() const { return rows_; }
   const int32_t* live(bl_domain_kind domain) const {

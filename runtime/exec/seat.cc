@@ -21,7 +21,9 @@ SeatLimits LimitsOf(const plugin::Description& description, const SeatOptions& o
           .slot_context =
               CheckedOption(options.slot_context, limits::kSlotContextMax, "the context of a slot"),
           .rows_max = CheckedOption(options.rows_max, limits::kUbatchRowsMax, "the ubatch"),
-          .vocabulary = static_cast<int32_t>(description.vocabulary)};
+          .vocabulary = static_cast<int32_t>(description.vocabulary),
+          .window_rows =
+              CheckedOption(options.window_rows, limits::kWindowRowsMax, "the rows of a window")};
 }
 
 // In the order of plans.
@@ -37,6 +39,8 @@ std::string PlaneTermName(bl_plane_class plane_class) {
       return "planes v";
     case BL_CLASS_RECURRENT:
       return "recurrent states";
+    case BL_CLASS_TAP:
+      return "taps of drafts";
     default:
       return "planes of class " + std::to_string(plane_class);
   }
@@ -101,7 +105,10 @@ plugin::InstanceOptions InstanceOptionsOf(const SeatOptions& options) {
   return {.n_slots = options.slots,
           .n_ctx = options.slot_context,
           .rows_max = options.rows_max,
-          .plane_types = {choice(BL_CLASS_K, options.k_type), choice(BL_CLASS_V, options.v_type)}};
+          .plane_types = {choice(BL_CLASS_K, options.k_type), choice(BL_CLASS_V, options.v_type)},
+          .features = static_cast<uint32_t>(options.drafts ? BL_FEATURE_OBSERVE | BL_FEATURE_DRAFT
+                                                           : BL_FEATURE_OBSERVE),
+          .draft_rows_max = options.drafts ? options.window_rows - 1 : 0};
 }
 
 std::vector<int32_t> RowBuckets(int32_t rows_max) {
@@ -120,7 +127,7 @@ Seat::Seat(const SeatSource& source, const SeatOptions& options)
       operators_(source.plugin, description_) {
   const auto fixed = [](const plugin::Plane& plane) { return plane.rule == BL_PLANE_FIXED; };
   if (std::ranges::any_of(description_.planes, fixed)) {
-    lanes_.emplace(limits_.slots, memory::kLanesOfSlot);
+    lanes_.emplace(limits_.slots, memory::LanesOfWindow(limits_.window_rows));
   }
 }
 
@@ -141,7 +148,7 @@ memory::SeatSizes Seat::SizesToPlan() const {
   return sizes;
 }
 
-graph::Graph Seat::BuildGraph(const SeatSource& source, int32_t rows, int32_t logit_rows,
+graph::Graph Seat::BuildGraph(const BuildEntry& entry, int32_t rows, int32_t logit_rows,
                               bl_device_kind device) const {
   graph::GraphBuilder builder(operators_.set(), info_, {.rows = rows, .logit_rows = logit_rows});
   auto build = graph::MakeAbi<bl_build>();
@@ -150,7 +157,7 @@ graph::Graph Seat::BuildGraph(const SeatSource& source, int32_t rows, int32_t lo
   build.class_flags = 1U << BL_ROW_TEXT;
   build.device = device;
   try {
-    source.build(*builder.abi(), build);
+    entry(*builder.abi(), build);
   } catch (const Error&) {
     // The builder's reason says more than the plugin's "a call was refused".
     if (builder.failure()) throw Error(*builder.failure());
@@ -200,6 +207,22 @@ void Seat::CheckRows(std::span<const PassRow> rows) const {
     for (size_t j = 0; j < i; ++j) {
       if (rows[j].slot == row.slot) refuse(i, "the rows of its slot are not contiguous");
     }
+  }
+}
+
+void Seat::DraftRows(std::span<const DraftRow> rows, std::vector<PassRow>* out) const {
+  out->clear();
+  for (const DraftRow& row : rows) {
+    const bool slot =
+        row.slot >= 0 && row.slot < limits_.slots && (out->empty() || row.slot > out->back().slot);
+    const int32_t index = slot && row.depth >= 0 ? Length(row.slot) + row.depth : -1;
+    if (index < 0 || index >= limits_.slot_context || row.token < 0 ||
+        row.token >= limits_.vocabulary) {
+      throw Error(ErrorKind::kInternal, "a draft of token " + std::to_string(row.token) + " at " +
+                                            std::to_string(row.depth) + " behind slot " +
+                                            std::to_string(row.slot));
+    }
+    out->push_back({.slot = row.slot, .index = index, .token = row.token, .logits = true});
   }
 }
 
@@ -321,8 +344,12 @@ std::vector<BankPicks> Seat::Banks(const std::string& tier, const PickCounts* pi
 }
 
 void Seat::StartResidency(const SeatOptions& options) {
-  driver_ = std::make_unique<ResidencyDriver>(description_.banks, limits_.rows_max, *this,
-                                              options.residency);
+  // The banks of drafts are no pass's.
+  const auto main_banks =
+      std::ranges::count(description_.banks, BL_OWNER_MAIN, &plugin::Bank::owner);
+  driver_ = std::make_unique<ResidencyDriver>(
+      std::span(description_.banks).first(static_cast<size_t>(main_banks)), limits_.rows_max, *this,
+      options.residency);
 }
 
 void Seat::BeginMove(const ExpertMove& move) {
@@ -334,7 +361,8 @@ void Seat::BeginMove(const ExpertMove& move) {
 uint64_t Seat::DenseBytes() const {
   uint64_t bytes = 0;
   for (const plugin::Weight& weight : description_.weights) {
-    if (!weight.present || weight.role == BL_ROLE_ROUTED || weight.role == BL_ROLE_TABLE) continue;
+    if (!weight.present || weight.owner != BL_OWNER_MAIN) continue;
+    if (weight.role == BL_ROLE_ROUTED || weight.role == BL_ROLE_TABLE) continue;
     bytes += weight.bytes;
   }
   return bytes;
@@ -360,21 +388,39 @@ void CheckDeviceName(std::string_view name) {
 std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& instance,
                                const SeatOptions& options) {
   const plugin::Description& description = instance.description();
-  const SeatSource source = {.plugin = instance.plugin().name,
-                             .description = &description,
-                             .build = [&](const bl_builder& builder, const bl_build& build) {
-                               instance.Build(description.main_entry, builder, build);
-                             }};
+  SeatSource source = {.plugin = instance.plugin().name,
+                       .description = &description,
+                       .build = [&](const bl_builder& builder, const bl_build& build) {
+                         instance.Build(description.main_entry, builder, build);
+                       }};
+  if (options.drafts) {
+    if (!description.draft_entry) {
+      throw Error(ErrorKind::kUnsupported,
+                  "--draft mtp: " + model.path() +
+                      " holds no draft head (a block for the next token behind its layers) that "
+                      "plugin " +
+                      source.plugin + " could run; take --draft lookup or --draft off");
+    }
+    source.build_draft = [&](const bl_builder& builder, const bl_build& build) {
+      instance.Build(*description.draft_entry, builder, build);
+    };
+  }
   CheckDeviceName(options.device);
   const memory::Place place = options.placing.place;
   if (options.device == "none" || options.device == "cpu" || place == memory::Place::kHost) {
     return std::make_unique<CpuSeat>(model, source, options);
   }
-  if (options.device != "auto" || place != memory::Place::kAuto) {
+  const auto load_card = [&] {
+    if (options.window_rows > 1) {
+      throw Error(ErrorKind::kUnsupported,
+                  "--draft: drafts are verified on the CPU only in this version; take --draft off, "
+                  "or --device none");
+    }
     return LoadCardSeat(model, source, options);
-  }
+  };
+  if (options.device != "auto" || place != memory::Place::kAuto) return load_card();
   try {
-    return LoadCardSeat(model, source, options);
+    return load_card();
   } catch (const Error& error) {
     const bool of_cards = error.kind() == ErrorKind::kDevice ||
                           error.kind() == ErrorKind::kNoMemory ||

@@ -48,9 +48,13 @@ struct SeatOptions {
   int32_t slots = 1;
   int32_t slot_context = 4096;  // rows of one slot
   int32_t rows_max = 512;       // rows of one pass (the ubatch)
-  int32_t threads = 0;          // 0: DefaultThreads()
-  bool pin = true;              // workers keep to their core
-  bl_dtype k_type = BL_F16;     // F32, F16 or Q8_0
+  // Rows of a slot in one pass that it may be cut back between (SeatLimits::window_rows): 1 without
+  // drafts. Each takes a lane of fixed planes.
+  int32_t window_rows = 1;
+  bool drafts = false;       // the model's own draft head is loaded; refused where it has none
+  int32_t threads = 0;       // 0: DefaultThreads()
+  bool pin = true;           // workers keep to their core
+  bl_dtype k_type = BL_F16;  // F32, F16 or Q8_0
   bl_dtype v_type = BL_F16;
   std::string kernels = "auto";  // ops::FindBackend
   // "auto": the first card that can hold the whole model, else the first that can hold a split,
@@ -92,9 +96,10 @@ plugin::InstanceOptions InstanceOptionsOf(const SeatOptions& options);
 
 // A checked description and its graph builder: an Instance, or a test's own.
 struct SeatSource {
-  std::string plugin;                                             // its name
-  const plugin::Description* description = nullptr;               // outlives the seat
-  std::function<void(const bl_builder&, const bl_build&)> build;  // the main entry
+  std::string plugin;                                                        // its name
+  const plugin::Description* description = nullptr;                          // outlives the seat
+  std::function<void(const bl_builder&, const bl_build&)> build;             // the main entry
+  std::function<void(const bl_builder&, const bl_build&)> build_draft = {};  // empty: none
 };
 
 // Of the passes since loading.
@@ -226,11 +231,14 @@ class Seat : public PassRunner, public ExpertMover {
   // Slots, rows and banks of what the planner is asked for: what a seat's device does not change.
   memory::SeatSizes SizesToPlan() const;
 
-  // The main entry's graph for `rows` rows and the logits of `logit_rows` of them on a device.
-  // Throws what the plugin and the builder refuse.
-  graph::Graph BuildGraph(const SeatSource& source, int32_t rows, int32_t logit_rows,
+  // An entry's graph for `rows` rows and the logits of `logit_rows` of them on a device. Throws
+  // what the plugin and the builder refuse.
+  using BuildEntry = std::function<void(const bl_builder&, const bl_build&)>;
+  graph::Graph BuildGraph(const BuildEntry& entry, int32_t rows, int32_t logit_rows,
                           bl_device_kind device) const;
   void CheckRows(std::span<const PassRow> rows) const;
+  // The rows of a step of drafts as rows of a pass, into `out`.
+  void DraftRows(std::span<const DraftRow> rows, std::vector<PassRow>* out) const;
   // Throws for a pair of slots that CopySlot cannot take.
   void CheckCopy(int32_t from, int32_t to, int32_t length) const;
   // Throws for rows that ReadRows cannot read.

@@ -13,15 +13,24 @@ int32_t Lanes::Holding(int32_t slot, int32_t length) const {
 }
 
 int32_t Lanes::Claim(int32_t slot, int32_t length) {
-  const int32_t held = Holding(slot, length);
   int32_t claimed = kNone;
-  for (int32_t lane = 0; lane < lanes_of_slot_; ++lane) {
-    if (lane == held) continue;
-    if (claimed == kNone || At(slot, lane) < At(slot, claimed)) claimed = lane;
-  }
-  assert(claimed != kNone);
-  At(slot, claimed) = 0;
+  Claim(slot, length, std::span(&claimed, 1));
   return claimed;
+}
+
+void Lanes::Claim(int32_t slot, int32_t length, std::span<int32_t> claimed) {
+  assert(!claimed.empty() && claimed.size() < static_cast<size_t>(lanes_of_slot_));
+  const int32_t held = Holding(slot, length);
+  for (size_t n = 0; n < claimed.size(); ++n) {
+    const auto taken = claimed.first(n);
+    int32_t best = kNone;
+    for (int32_t lane = 0; lane < lanes_of_slot_; ++lane) {
+      if (lane == held || std::ranges::find(taken, lane) != taken.end()) continue;
+      if (best == kNone || At(slot, lane) < At(slot, best)) best = lane;
+    }
+    claimed[n] = best;
+  }
+  for (const int32_t lane : claimed) At(slot, lane) = 0;
 }
 
 void Lanes::Cut(int32_t slot, int32_t length) {

@@ -1,18 +1,21 @@
 // Which lane of its fixed planes holds a slot's state after how many rows. A recurrent state is
 // overwritten by the next row and cannot be cut by position; so a pass reads one lane and writes
-// another, and the lane that it read still holds the state from before it: what a failed pass goes
-// back to. Bookkeeping alone: the bytes lie in the stores of planes. The engine's thread, between
-// passes.
+// others, one behind each row that its slot may be cut back to, and the lane that it read still
+// holds the state from before it: what a failed pass goes back to. Bookkeeping alone: the bytes lie
+// in the stores of planes. The engine's thread, between passes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace bloomery::memory {
 
-// Lanes of a slot that passes take turns on.
+// Lanes of a slot that passes take turns on, where a pass writes one.
 inline constexpr int32_t kLanesOfSlot = 2;
+// The same where a pass writes up to `window_rows`.
+constexpr int32_t LanesOfWindow(int32_t window_rows) { return window_rows + 1; }
 
 class Lanes {
  public:
@@ -22,12 +25,17 @@ class Lanes {
       : lanes_of_slot_(lanes_of_slot),
         lengths_(static_cast<size_t>(slots) * static_cast<size_t>(lanes_of_slot), 0) {}
 
+  int32_t lanes_of_slot() const { return lanes_of_slot_; }
+
   // The lane with the state behind `length` rows. kNone: there is none; of length 0 always, which
   // is the initial state.
   int32_t Holding(int32_t slot, int32_t length) const;
   // A lane to write the state behind a pass that starts at `length` into: not the one that holds
   // that length. Holds nothing from now on.
   int32_t Claim(int32_t slot, int32_t length);
+  // The same for several rows of a pass: as many lanes as `claimed` has room for, at most all but
+  // one.
+  void Claim(int32_t slot, int32_t length, std::span<int32_t> claimed);
   void Set(int32_t slot, int32_t lane, int32_t length) { At(slot, lane) = length; }
   // Forgets what lies behind `length`.
   void Cut(int32_t slot, int32_t length);

@@ -7,7 +7,6 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
-#include "runtime/memory/lanes.h"
 #include "runtime/model/tensor_type.h"
 
 namespace bloomery::memory {
@@ -15,6 +14,10 @@ namespace {
 
 int32_t BlocksPerSlot(int32_t slot_rows) {
   return (slot_rows + kPlaneBlockRows - 1) / kPlaneBlockRows;
+}
+
+int32_t LanesOf(const PlaneSpec& plane, int32_t lanes_of_slot) {
+  return lanes_of_slot + (plane.plane_class == BL_CLASS_TAP ? 1 : 0);
 }
 
 // Calls `part(row, count)` for each stretch of rows [first, first + rows) within one block.
@@ -60,10 +63,11 @@ uint64_t PlaneStateBytes(const PlaneSpec& plane) {
 }
 
 uint64_t PlaneStore::Bytes(const PlaneSpec& plane, int32_t slots, int32_t slot_rows,
-                           int32_t pass_rows) {
+                           int32_t pass_rows, int32_t lanes_of_slot) {
   if (plane.rule == BL_PLANE_FIXED) {
-    return CheckedMul(static_cast<uint64_t>(slots) * kLanesOfSlot, PlaneRowBytes(plane),
-                      ErrorKind::kNoMemory, "bytes of plane '" + plane.name + "'");
+    return CheckedMul(
+        static_cast<uint64_t>(slots) * static_cast<uint64_t>(LanesOf(plane, lanes_of_slot)),
+        PlaneRowBytes(plane), ErrorKind::kNoMemory, "bytes of plane '" + plane.name + "'");
   }
   const int32_t of_slot = plane.rule == BL_PLANE_RING ? RingRows(plane, slot_rows, pass_rows)
                                                       : BlocksPerSlot(slot_rows) * kPlaneBlockRows;
@@ -73,7 +77,7 @@ uint64_t PlaneStore::Bytes(const PlaneSpec& plane, int32_t slots, int32_t slot_r
 }
 
 PlaneStore::PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slot_rows,
-                       int32_t pass_rows)
+                       int32_t pass_rows, int32_t lanes_of_slot)
     : planes_(std::move(planes)),
       slot_rows_(slot_rows),
       blocks_per_slot_(BlocksPerSlot(slot_rows)),
@@ -83,8 +87,8 @@ PlaneStore::PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slo
   std::iota(blocks_.begin(), blocks_.end(), 0);
   for (size_t i = 0; i < planes_.size(); ++i) {
     const PlaneSpec& plane = planes_[i];
-    const HostBuffer& buffer = buffers_.emplace_back(Bytes(plane, slots, slot_rows, pass_rows),
-                                                     "plane '" + plane.name + "'");
+    const HostBuffer& buffer = buffers_.emplace_back(
+        Bytes(plane, slots, slot_rows, pass_rows, lanes_of_slot), "plane '" + plane.name + "'");
     bl_plane_view view{};
     view.size = sizeof(view);
     view.type = plane.type;
@@ -97,7 +101,7 @@ PlaneStore::PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slo
     view.capacity = slot_rows_;
     view.valid_from = valid_from_.data();
     if (plane.rule == BL_PLANE_FIXED) {
-      view.lanes = kLanesOfSlot;
+      view.lanes = LanesOf(plane, lanes_of_slot);
       view.lane_bytes = view.row_bytes;
       lane_bytes_ += static_cast<uint64_t>(view.lane_bytes);
     }

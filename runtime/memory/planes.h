@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "runtime/memory/host_buffer.h"
+#include "runtime/memory/lanes.h"
 
 namespace bloomery::memory {
 
@@ -50,11 +51,12 @@ uint64_t PlaneStateBytes(const PlaneSpec& plane);
 class PlaneStore {
  public:
   // What the constructor will take for all slots; throws as PlaneRowBytes does. `pass_rows`: the
-  // most rows of one slot in a pass.
-  static uint64_t Bytes(const PlaneSpec& plane, int32_t slots, int32_t slot_rows,
-                        int32_t pass_rows);
+  // most rows of one slot in a pass. A tap has one lane more, the last: drafts keep theirs there.
+  static uint64_t Bytes(const PlaneSpec& plane, int32_t slots, int32_t slot_rows, int32_t pass_rows,
+                        int32_t lanes_of_slot = kLanesOfSlot);
 
-  PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slot_rows, int32_t pass_rows);
+  PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slot_rows, int32_t pass_rows,
+             int32_t lanes_of_slot = kLanesOfSlot);
 
   // Final for the life of this object.
   const bl_plane_view& View(size_t plane) const { return views_[plane]; }

@@ -13,6 +13,7 @@ std::vector<graph::OperatorSchema> StandardOperators() {
   AddMoeOperators(&all);
   AddRowOperators(&all);
   AddRecurrentOperators(&all);
+  AddTapOperators(&all);
   return all;
 }
 

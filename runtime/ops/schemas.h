@@ -18,6 +18,7 @@ void AddMoeOperators(std::vector<graph::OperatorSchema>* out);        // router,
 void AddRowOperators(std::vector<graph::OperatorSchema>* out);        // select_rows
 // slice, gate, l2_norm, short_conv, delta_rule
 void AddRecurrentOperators(std::vector<graph::OperatorSchema>* out);
+void AddTapOperators(std::vector<graph::OperatorSchema>* out);  // concat, previous, recall, keep
 
 [[noreturn]] inline void RefuseGraph(const std::string& text) {
   throw Error(ErrorKind::kBadModel, text);

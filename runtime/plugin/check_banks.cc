@@ -68,7 +68,9 @@ std::vector<Bank> CheckBanks(const CheckContext& context, const bl_seat& seat,
                  "another bank is that of layer " + std::to_string(b.layer));
     const std::array<uint64_t, 4> in = {b.width, b.ff, b.experts, 1};
     const std::array<uint64_t, 4> out = {b.ff, b.width, b.experts, 1};
-    Bank bank{b.layer, b.experts, b.used, b.width, b.ff, 0, 0, 0};
+    item.Require(b.owner != BL_OWNER_MAIN || banks.empty() || banks.back().owner == BL_OWNER_MAIN,
+                 "owner", "the banks of the main entry come before others");
+    Bank bank{b.layer, b.owner, b.experts, b.used, b.width, b.ff, 0, 0, 0};
     bank.gate = FindPart(item, weights, i, BL_PART_GATE, "gate", in);
     bank.up = FindPart(item, weights, i, BL_PART_UP, "up", in);
     bank.down = FindPart(item, weights, i, BL_PART_DOWN, "down", out);

@@ -68,7 +68,8 @@ class Item {
   void Owner(bl_owner owner) const {
     Enum("owner", owner, BL_OWNER_TASK + 1);
     static constexpr std::string_view kNames[] = {"main", "draft", "encoder", "task"};
-    if (owner != BL_OWNER_MAIN) NotOffered("owner", std::string(kNames[owner]));
+    const bool offered = owner == BL_OWNER_MAIN || owner == BL_OWNER_DRAFT;
+    if (!offered) NotOffered("owner", std::string(kNames[owner]));
   }
   // Text of a plugin: not null, not empty, bounded, printable UTF-8.
   std::string Text(std::string_view field, const char* text) const {

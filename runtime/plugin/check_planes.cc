@@ -49,7 +49,7 @@ void CheckTypes(const Item& item, const bl_plane& raw) {
 }
 
 void CheckFixed(const Item& item, const bl_plane& raw) {
-  if (raw.plane_class != BL_CLASS_RECURRENT) {
+  if (raw.plane_class != BL_CLASS_RECURRENT && raw.plane_class != BL_CLASS_TAP) {
     item.NotOffered("plane_class",
                     std::string(kClassNames[raw.plane_class]) + " for a fixed plane");
   }

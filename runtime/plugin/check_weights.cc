@@ -57,6 +57,7 @@ class WeightCheck {
 
     Weight weight;
     weight.role = raw.role;
+    weight.owner = raw.owner;
     weight.layer = raw.layer;
     if ((raw.flags & BL_WEIGHT_IGNORED) != 0) {
       weight.name = raw.pattern;

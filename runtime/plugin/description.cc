@@ -37,13 +37,15 @@ void RefuseTables(const CheckContext& context, const bl_seat& seat) {
 
 Entry CheckEntry(const Item& item, const bl_entry& raw, const std::string& name) {
   item.Enum("kind", raw.kind, BL_ENTRY_HIDDEN + 1);
-  if (raw.kind != BL_ENTRY_MAIN) item.NotOffered("kind", std::string(kEntryNames[raw.kind]));
+  if (raw.kind != BL_ENTRY_MAIN && raw.kind != BL_ENTRY_DRAFT_STEP) {
+    item.NotOffered("kind", std::string(kEntryNames[raw.kind]));
+  }
   item.Enum("domain", raw.domain, BL_DOMAIN_PATCHES + 1);
-  item.Require(raw.domain == BL_DOMAIN_PASS_ROWS, "domain", "a main entry takes the pass rows");
+  item.Require(raw.domain == BL_DOMAIN_PASS_ROWS, "domain", "this entry takes the pass rows");
   item.Flags("needs", raw.needs, BL_NEEDS_LOGITS | BL_NEEDS_HIDDEN | BL_NEEDS_TAPS);
   if ((raw.needs & BL_NEEDS_HIDDEN) != 0) item.NotOffered("needs", "HIDDEN");
   if ((raw.needs & BL_NEEDS_TAPS) != 0) item.NotOffered("needs", "TAPS");
-  item.Require((raw.needs & BL_NEEDS_LOGITS) != 0, "needs", "a main entry gives LOGITS");
+  item.Require((raw.needs & BL_NEEDS_LOGITS) != 0, "needs", "this entry gives LOGITS");
   item.Require(raw.build != nullptr, "build", "null");
   return {name, raw.kind, raw.needs, raw.build};
 }
@@ -61,10 +63,19 @@ std::vector<Entry> CheckEntries(const CheckContext& context, const bl_seat& seat
     entries.push_back(CheckEntry(item, entry, name));
     item.Require(names.insert(name).second, "name", "another entry has it");
   }
-  const Item item(context, "seat");
-  item.Require(entries.size() == 1, "entries",
-               std::to_string(entries.size()) + " main entries, exactly one is needed");
   return entries;
+}
+
+// The one entry of a kind, if there is one.
+std::optional<uint32_t> FindEntry(const Item& item, std::span<const Entry> entries,
+                                  bl_entry_kind kind) {
+  std::optional<uint32_t> found;
+  for (uint32_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].kind != kind) continue;
+    item.Require(!found, "entries", "two are of the kind " + std::string(kEntryNames[kind]));
+    found = i;
+  }
+  return found;
 }
 
 }  // namespace
@@ -84,6 +95,11 @@ Description CheckDescription(const bl_seat& raw, std::string_view plugin,
   out.planes = CheckPlanes(context, seat);
   out.operators = CheckOperators(context, seat);
   out.entries = CheckEntries(context, seat);
+  const Item item(context, "seat");
+  const std::optional<uint32_t> main_entry = FindEntry(item, out.entries, BL_ENTRY_MAIN);
+  item.Require(main_entry.has_value(), "entries", "0 main entries, exactly one is needed");
+  out.main_entry = *main_entry;
+  out.draft_entry = FindEntry(item, out.entries, BL_ENTRY_DRAFT_STEP);
   return out;
 }
 

@@ -24,6 +24,7 @@ namespace bloomery::plugin {
 struct Weight {
   std::string name;  // of the tensor in the file: the pattern with its layer put in
   bl_role role = BL_ROLE_DENSE;
+  bl_owner owner = BL_OWNER_MAIN;
   int32_t layer = -1;
   bool present = false;  // false: optional and not in the file, or ignored
   bool alias = false;    // another weight owns the same bytes (tied head)
@@ -43,6 +44,7 @@ struct Weight {
 // The routed experts of one layer: silu(gate x) · (up x), then down, weighted after down.
 struct Bank {
   int32_t layer = -1;
+  bl_owner owner = BL_OWNER_MAIN;  // those of the main entry come first
   uint32_t experts = 0;
   uint32_t used = 0;
   uint64_t width = 0;  // input and output
@@ -111,7 +113,8 @@ struct Description {
   std::vector<Plane> planes;
   std::vector<Operator> operators;
   std::vector<Entry> entries;
-  uint32_t main_entry = 0;  // index into entries
+  uint32_t main_entry = 0;                   // index into entries
+  std::optional<uint32_t> draft_entry = {};  // the step of the model's own draft
 };
 
 // Checks and copies. `plugin` is the plugin's name: its operators must be "<plugin>.…".

@@ -21,6 +21,7 @@ struct Instance::Impl {
     params.n_slots = options.n_slots;
     params.n_ctx = options.n_ctx;
     params.rows_max = options.rows_max;
+    params.draft_rows_max = options.draft_rows_max;
     params.plane_types = options.plane_types.data();
     params.n_plane_types = static_cast<uint32_t>(options.plane_types.size());
     params.features = options.features;

@@ -25,6 +25,7 @@ struct InstanceOptions {
   int32_t rows_max = 512;
   std::vector<bl_plane_type> plane_types = {};  // the user's cache-type flags, by class
   uint32_t features = BL_FEATURE_OBSERVE;
+  int32_t draft_rows_max = 0;  // tokens of a draft; with BL_FEATURE_DRAFT
   uint64_t host_bytes_max = limits::kPluginHostBytesMax;  // for the plugin's alloc calls
   // Runs fn(0 … n-1), all done on return; the caller's pool. Empty: in order on the calling thread.
   std::function<void(int32_t n, const std::function<void(int32_t)>& fn)> parallel_for = {};

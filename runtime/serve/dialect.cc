@@ -19,15 +19,20 @@ void Dialect::Collect(const std::string& text, const std::vector<Json>& probabil
 }
 
 Json TimingsJson(const engine::Timings& t) {
-  return Json::Object({{"cache_n", t.cache_n},
-                       {"prompt_n", t.prompt_n},
-                       {"prompt_ms", t.prompt_ms},
-                       {"prompt_per_token_ms", t.prompt_per_token_ms},
-                       {"prompt_per_second", t.prompt_per_second},
-                       {"predicted_n", t.predicted_n},
-                       {"predicted_ms", t.predicted_ms},
-                       {"predicted_per_token_ms", t.predicted_per_token_ms},
-                       {"predicted_per_second", t.predicted_per_second}});
+  Json json = Json::Object({{"cache_n", t.cache_n},
+                            {"prompt_n", t.prompt_n},
+                            {"prompt_ms", t.prompt_ms},
+                            {"prompt_per_token_ms", t.prompt_per_token_ms},
+                            {"prompt_per_second", t.prompt_per_second},
+                            {"predicted_n", t.predicted_n},
+                            {"predicted_ms", t.predicted_ms},
+                            {"predicted_per_token_ms", t.predicted_per_token_ms},
+                            {"predicted_per_second", t.predicted_per_second}});
+  if (t.draft_n > 0) {
+    json.Set("draft_n", t.draft_n);
+    json.Set("draft_n_accepted", t.draft_n_accepted);
+  }
+  return json;
 }
 
 Json ProgressJson(const engine::Progress& progress) {

@@ -84,6 +84,31 @@ bool IsOneShare(std::string_view text) {
   return shares <= 1;
 }
 
+constexpr int32_t kDraftMax = limits::kWindowRowsMax - 1;
+
+engine::DraftKind DraftKindOf(std::string_view text) {
+  for (const auto kind :
+       {engine::DraftKind::kOff, engine::DraftKind::kLookup, engine::DraftKind::kMtp}) {
+    if (text == engine::DraftKindName(kind)) return kind;
+  }
+  throw Error(ErrorKind::kUsage,
+              "expected mtp, lookup or off (--draft-max says how many tokens a draft has)");
+}
+
+// llama-server's names of kinds.
+bool SetSpecType(S& s, const I& i) {
+  if (i.text == "none") {
+    s.draft.kind = engine::DraftKind::kOff;
+  } else if (i.text == "draft-mtp") {
+    s.draft.kind = engine::DraftKind::kMtp;
+  } else if (i.text.starts_with("ngram-")) {
+    s.draft.kind = engine::DraftKind::kLookup;
+  } else {
+    return false;
+  }
+  return true;
+}
+
 constexpr std::string_view kNoCard =
     "the dense part of a model lies on one card, or with the host, in this version";
 
@@ -111,6 +136,29 @@ constexpr Flag kFlags[] = {
      .metavar = "MS", .fallback = "250", .min = 0, .max = limits::kDecodeGapMsMax,
      .help = "While a prompt is read beside running streams, a pass is cut to what takes about so long; 0: it is not cut.",
      .apply = BLOOMERY_SET(s.decode_gap_ms = static_cast<int>(i.integer))},
+    {.group = "Engine", .names = "--draft", .env = "BLOOMERY_DRAFT", .value = kChoice,
+     .metavar = "KIND", .fallback = "off", .choices = "mtp|lookup|off",
+     .help = "Guesses of the next tokens, verified beside the next one: mtp by the model's own draft head, "
+             "lookup by what followed the last tokens before. Answers are the same as without.",
+     .apply = BLOOMERY_SET(s.draft.kind = DraftKindOf(i.text))},
+    {.group = "Engine", .names = "--spec-type", .env = "LLAMA_ARG_SPEC_TYPE", .value = kText,
+     .metavar = "TYPE",
+     .help = "The same by llama-server's names: none, draft-mtp, or ngram-… for lookup; others change nothing.",
+     .apply = SetSpecType},
+    {.group = "Engine", .names = "--spec-draft-n-max --draft-max --draft-n",
+     .env = "LLAMA_ARG_SPEC_DRAFT_N_MAX", .value = kInteger, .metavar = "N", .fallback = "3", .min = 0,
+     .max = kIntMax,
+     .help = "Tokens of a draft, at most; more than 7 are 7, 0 is --draft off. How many of them a pass "
+             "verifies follows from what passes take.",
+     .apply = BLOOMERY_SET(s.draft.tokens_max = static_cast<int>(std::min<int64_t>(i.integer, kDraftMax)))},
+    {.group = "Engine", .names = "--spec-draft-n-min --draft-min --draft-n-min",
+     .env = "LLAMA_ARG_SPEC_DRAFT_N_MIN", .value = kInteger, .metavar = "N", .fallback = "0", .min = 0,
+     .max = kIntMax, .help = "A shorter draft is not verified.",
+     .apply = BLOOMERY_SET(s.draft.tokens_min = static_cast<int>(std::min<int64_t>(i.integer, kDraftMax)))},
+    {.group = "Engine", .names = "--spec-draft-p-min --draft-p-min",
+     .env = "LLAMA_ARG_SPEC_DRAFT_P_MIN", .value = kReal, .metavar = "P", .fallback = "0",
+     .help = "mtp: a draft ends before a token that its head holds for less probable.",
+     .apply = BLOOMERY_SET(s.draft.p_min = i.real)},
     {.group = "Engine", .names = "-b --batch-size", .env = "LLAMA_ARG_BATCH", .value = kInteger,
      .metavar = "N", .fallback = "2048", .min = 1, .max = limits::kBatchRowsMax,
      .help = "Prompt tokens between two decode passes.",

@@ -74,12 +74,20 @@ void AddLlamaServers(const engine::Metrics& now, const engine::Metrics& last, in
   text.Gauge("llamacpp:kv_cache_tokens", "Tokens held by all slots.", Number(now.tokens_held));
   text.Gauge("llamacpp:kv_cache_usage_ratio", "Tokens held of those that fit all slots.",
              Ratio(Number(now.tokens_held), Number(rows)));
-  // There are no draft models: zero is what they drew.
-  text.Counter("llamacpp:spec_decode_num_drafts_total", "Drafts.", 0);
-  text.Counter("llamacpp:spec_decode_num_draft_tokens_total", "Tokens of drafts.", 0);
-  text.Counter("llamacpp:spec_decode_num_accepted_tokens_total", "Tokens of drafts kept.", 0);
-  text.Add("llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
-           "Tokens of drafts kept, by their place.", "counter", "{position=\"0\"}", 0);
+  text.Counter("llamacpp:spec_decode_num_drafts_total", "Drafts verified.",
+               Number(now.drafts.drafts));
+  text.Counter("llamacpp:spec_decode_num_draft_tokens_total", "Tokens of drafts.",
+               Number(now.drafts.tokens));
+  text.Counter("llamacpp:spec_decode_num_accepted_tokens_total", "Tokens of drafts kept.",
+               Number(now.drafts.accepted));
+  constexpr std::string_view kByPlace = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total";
+  text.Add(kByPlace, "Tokens of drafts kept, by their place.", "counter", "{position=\"0\"}",
+           Number(now.drafts.accepted_at[0]));
+  for (size_t i = 1; i < now.drafts.accepted_at.size(); ++i) {
+    if (now.drafts.accepted_at[i] == 0) break;
+    text.Sample(kByPlace, "{position=\"" + std::to_string(i) + "\"}",
+                Number(now.drafts.accepted_at[i]));
+  }
 }
 
 void AddOurs(const engine::Metrics& now, Text& text) {
@@ -91,6 +99,7 @@ void AddOurs(const engine::Metrics& now, Text& text) {
                Number(now.requests_failed));
   text.Counter("bloomery:passes_failed_total", "Passes that failed.", Number(now.passes_failed));
   text.Counter("bloomery:rows_total", "Rows of all passes.", Number(now.rows));
+  text.Counter("bloomery:draft_seconds_total", "Time spent on making drafts.", now.drafts.seconds);
   constexpr std::string_view kReused = "bloomery:prompt_tokens_reused_total";
   text.Add(kReused, "Prompt tokens taken over, by where they were.", "counter", "{from=\"slot\"}",
            Number(now.reuse.own));

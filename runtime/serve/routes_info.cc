@@ -33,6 +33,14 @@ engine::GenerateRequest DefaultRequest(const ServeSettings& settings) {
   return request;
 }
 
+Json DraftJson(const engine::DraftOptions& draft) {
+  if (draft.kind == engine::DraftKind::kOff) return Json::Object({{"kind", "off"}});
+  return Json::Object({{"kind", engine::DraftKindName(draft.kind)},
+                       {"tokens_max", draft.tokens_max},
+                       {"tokens_min", draft.tokens_min},
+                       {"p_min", draft.p_min}});
+}
+
 // What was asked of residency and what it has done; `policy` null where nothing can move.
 Json ResidencyJson(const Seat& seat, const ServeSettings& settings) {
   exec::ResidencyStatus status;
@@ -75,16 +83,17 @@ Json EngineJson(const Seat& seat, const ServeSettings& settings) {
                                                  {"trained", model.context_trained},
                                                  {"asked", settings.context}})},
                        {"chat", std::move(chat)},
+                       {"draft", DraftJson(seat.engine->options().draft)},
                        {"kernels", seat.kernels},
                        {"residency", ResidencyJson(seat, settings)},
                        {"devices", seat.devices},
                        {"inexact_operators", StringsJson(seat.inexact_operators)}});
 }
 
-Json SlotJson(const engine::SlotInfo& slot) {
+Json SlotJson(const engine::SlotInfo& slot, bool speculative) {
   Json json = Json::Object({{"id", slot.id},
                             {"n_ctx", slot.n_ctx},
-                            {"speculative", false},
+                            {"speculative", speculative},
                             {"is_processing", slot.is_processing}});
   if (slot.request == nullptr) return json;
   Json next = Json::Object({{"has_next_token", slot.has_next_token},
@@ -218,8 +227,11 @@ void HandleSlots(const RouteContext& context) {
   if (fail && *fail != "0" && all_busy) {
     throw Error(ErrorKind::kUnavailable, "no slot available");
   }
+  const bool speculative = context.seat.engine->options().draft.kind != engine::DraftKind::kOff;
   Json json = Json::Array();
-  for (const engine::SlotInfo& slot : slots) json.Append(Json::Written(SlotJson(slot).Text()));
+  for (const engine::SlotInfo& slot : slots) {
+    json.Append(Json::Written(SlotJson(slot, speculative).Text()));
+  }
   ReplyJson(context, json);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/limits.h"
+#include "runtime/engine/engine.h"
 #include "runtime/exec/load_modes.h"
 #include "runtime/exec/place_names.h"
 #include "runtime/exec/residency_driver.h"
@@ -79,6 +80,7 @@ struct ServeSettings {
   int parallel = 1;      // slots; 0: as many, up to four, as fit
   int queue_depth = limits::kQueuedRequestsMax;
   int decode_gap_ms = 250;
+  engine::DraftOptions draft;
   int batch = 2048;
   int ubatch = 512;
   PlaneType type_k = PlaneType::kF16;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <set>
 
 #include "kernels-common/cpu/fp_environment.h"
@@ -56,10 +57,19 @@ CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
       picks_(description_.banks) {
   const int32_t threads = ThreadsOf(options);
   PrepareKernels(description_);
-  std::vector<LoweredGraph> lowered = LowerAll(source, options);
-  for (const LoweredGraph& graph : lowered) {
-    arena_bytes_ = std::max(arena_bytes_, graph.arena_bytes);
-    scratch_bytes_ = std::max(scratch_bytes_, graph.scratch_bytes);
+  std::vector<LoweredGraph> lowered =
+      LowerAll(source.build, limits_.rows_max, options.observe, options);
+  std::vector<LoweredGraph> drafts;
+  if (source.build_draft) {
+    limits_.drafts = true;
+    draft_inputs_.emplace(limits_.slots);
+    drafts = LowerAll(source.build_draft, std::min(limits_.slots, limits_.rows_max), {}, options);
+  }
+  for (const std::vector<LoweredGraph>* graphs : {&lowered, &drafts}) {
+    for (const LoweredGraph& graph : *graphs) {
+      arena_bytes_ = std::max(arena_bytes_, graph.arena_bytes);
+      scratch_bytes_ = std::max(scratch_bytes_, graph.scratch_bytes);
+    }
   }
   const uint64_t weight_bytes = memory::WeightStore::Bytes(model, tensors_);
   const memory::SeatSizes sizes = Sizes(threads);
@@ -79,7 +89,8 @@ CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
       std::make_unique<memory::WeightStore>(model, tensors_, weight_source(), options.progress);
   memory::CheckFinite(model, tensors_, *weights_);
   planes_ = std::make_unique<memory::PlaneStore>(plane_specs_, limits_.slots, limits_.slot_context,
-                                                 limits_.rows_max);
+                                                 limits_.rows_max,
+                                                 memory::LanesOfWindow(limits_.window_rows));
   arena_ = memory::HostBuffer(arena_bytes_, "buffers of a pass");
   logits_ = memory::HostBuffer(static_cast<uint64_t>(limits_.rows_max) *
                                    static_cast<uint64_t>(limits_.vocabulary) * sizeof(float),
@@ -97,6 +108,17 @@ CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
                              .ledger = driver().ledger()};
   programs_.reserve(lowered.size());
   for (LoweredGraph& graph : lowered) programs_.emplace_back(std::move(graph), memory);
+  if (draft_inputs_) {
+    SeatMemory of_drafts = memory;
+    of_drafts.inputs = &*draft_inputs_;
+    of_drafts.picks = nullptr;
+    of_drafts.ledger = nullptr;
+    draft_programs_.reserve(drafts.size());
+    for (LoweredGraph& graph : drafts) draft_programs_.emplace_back(std::move(graph), of_drafts);
+    draft_lanes_.reserve(static_cast<size_t>(limits_.slots));
+    draft_rows_.reserve(static_cast<size_t>(limits_.slots));
+    drafted_.reserve(static_cast<size_t>(limits_.slots));
+  }
   pool_ = std::make_unique<Pool>(threads, scratch_bytes_, options.pin);
 }
 
@@ -108,17 +130,18 @@ std::function<double()> CpuSeat::MemoryReadMeter() {
   return [this, meter] { return meter->Measure(*pool_); };
 }
 
-std::vector<LoweredGraph> CpuSeat::LowerAll(const SeatSource& source,
+std::vector<LoweredGraph> CpuSeat::LowerAll(const BuildEntry& entry, int32_t rows_max,
+                                            const std::vector<std::string>& observe,
                                             const SeatOptions& options) const {
   LowerOptions lower{.backend = backend_,
                      .threads = ThreadsOf(options),
                      .slots = limits_.slots,
                      .slot_context = limits_.slot_context,
                      .wanted = {"logits"}};
-  lower.wanted.insert(lower.wanted.end(), options.observe.begin(), options.observe.end());
+  lower.wanted.insert(lower.wanted.end(), observe.begin(), observe.end());
   std::vector<LoweredGraph> lowered;
-  for (const int32_t rows : RowBuckets(limits_.rows_max)) {
-    graph::Graph graph = BuildGraph(source, rows, rows, BL_DEVICE_CPU);
+  for (const int32_t rows : RowBuckets(rows_max)) {
+    graph::Graph graph = BuildGraph(entry, rows, rows, BL_DEVICE_CPU);
     lower.rows = rows;
     lowered.push_back(Lower(std::move(graph), description_, lower));
   }
@@ -128,7 +151,8 @@ std::vector<LoweredGraph> CpuSeat::LowerAll(const SeatSource& source,
 memory::SeatSizes CpuSeat::Sizes(int32_t threads) const {
   memory::SeatSizes sizes = SizesToPlan();
   sizes.host_beside = PlaneTerms(plane_specs_, [&](const memory::PlaneSpec& plane) {
-    return memory::PlaneStore::Bytes(plane, limits_.slots, limits_.slot_context, limits_.rows_max);
+    return memory::PlaneStore::Bytes(plane, limits_.slots, limits_.slot_context, limits_.rows_max,
+                                     memory::LanesOfWindow(limits_.window_rows));
   });
   sizes.host_beside.push_back({"pass buffers", arena_bytes_});
   sizes.host_beside.push_back({"logits", static_cast<uint64_t>(limits_.rows_max) *
@@ -140,11 +164,11 @@ memory::SeatSizes CpuSeat::Sizes(int32_t threads) const {
   return sizes;
 }
 
-const Program& CpuSeat::ProgramFor(size_t rows) const {
-  for (const Program& program : programs_) {
+const Program& CpuSeat::ProgramFor(const std::vector<Program>& programs, size_t rows) {
+  for (const Program& program : programs) {
     if (static_cast<size_t>(program.rows()) >= rows) return program;
   }
-  return programs_.back();
+  return programs.back();
 }
 
 void CpuSeat::PrepareRings(std::span<const PassRow> rows) {
@@ -166,15 +190,9 @@ void CpuSeat::Run(std::span<const PassRow> rows) {
   driver().PassStarts(rows);
   const kernels::ScopedFpEnvironment environment;
   inputs_.Set(rows, lanes_ ? &*lanes_ : nullptr);
-  const Program& program = ProgramFor(rows.size());
+  const Program& program = ProgramFor(programs_, rows.size());
   last_ = nullptr;
-  for (const ProgramStep& step : program.steps()) {
-    const StepFailure failure = observer_ == nullptr
-                                    ? pool_->Run(*step.step, step.ahead)
-                                    : RunObserved(step, &step == &program.steps().front());
-    ++counters_.dispatches;
-    if (failure.status != BL_OK) FailPass(step.op, step.layer, failure.status, failure.row, rows);
-  }
+  RunSteps(program, rows);
   last_ = &program;
   ++counters_.passes;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -184,6 +202,53 @@ void CpuSeat::Run(std::span<const PassRow> rows) {
     if (lane >= 0) lanes_->Set(row.slot, lane, row.index + 1);
   }
   driver().PassRan(rows, -1, pool_->counts().wait_seconds);
+}
+
+void CpuSeat::RunSteps(const Program& program, std::span<const PassRow> rows) {
+  for (const ProgramStep& step : program.steps()) {
+    const StepFailure failure = observer_ == nullptr
+                                    ? pool_->Run(*step.step, step.ahead)
+                                    : RunObserved(step, &step == &program.steps().front());
+    ++counters_.dispatches;
+    if (failure.status != BL_OK) FailPass(step.op, step.layer, failure.status, failure.row, rows);
+  }
+}
+
+// A draft's first step starts from the slot's state, each further one from the step before.
+void CpuSeat::SetDraftInputs(std::span<const DraftRow> rows) {
+  const int32_t own = memory::LanesOfWindow(limits_.window_rows);
+  draft_lanes_.clear();
+  for (const DraftRow& row : rows) {
+    const bool first = row.depth == 0 && lanes_;
+    draft_lanes_.push_back(first ? lanes_->Holding(row.slot, Length(row.slot)) : own);
+  }
+  draft_inputs_->SetDraft(draft_rows_, draft_lanes_, own);
+}
+
+std::span<const Drafted> CpuSeat::RunDraft(std::span<const DraftRow> rows, bool probabilities) {
+  if (!draft_inputs_ || rows.empty()) {
+    throw Error(ErrorKind::kInternal, "a draft of a seat that has none, or of no rows");
+  }
+  DraftRows(rows, &draft_rows_);
+  const kernels::ScopedFpEnvironment environment;
+  SetDraftInputs(rows);
+  last_ = nullptr;
+  const Program& program = ProgramFor(draft_programs_, rows.size());
+  RunSteps(program, draft_rows_);
+  const ExportedValue& logits = *program.Find("logits");
+  const auto width = static_cast<size_t>(logits.shape.width());
+  drafted_.clear();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto row = std::span(reinterpret_cast<const float*>(logits.data) + i * width, width);
+    const auto best = std::ranges::max_element(row);
+    Drafted& made = drafted_.emplace_back();
+    made.token = static_cast<int32_t>(best - row.begin());
+    if (!probabilities) continue;
+    double sum = 0;
+    for (const float logit : row) sum += std::exp(static_cast<double>(logit - *best));
+    made.probability = static_cast<float>(1 / sum);
+  }
+  return drafted_;
 }
 
 StepFailure CpuSeat::RunObserved(const ProgramStep& step, bool first) {

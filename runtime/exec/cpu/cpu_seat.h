@@ -31,6 +31,7 @@ class CpuSeat : public Seat {
 
   void Run(std::span<const PassRow> rows) override;
   std::span<const float> Logits(int32_t i) const override;
+  std::span<const Drafted> RunDraft(std::span<const DraftRow> rows, bool probabilities) override;
   void Cut(int32_t slot, int32_t length) override;
   void CopySlot(int32_t from, int32_t to, int32_t length) override;
   void ReadRows(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) override;
@@ -53,10 +54,16 @@ class CpuSeat : public Seat {
   Pool& pool() { return *pool_; }
 
  private:
-  std::vector<LoweredGraph> LowerAll(const SeatSource& source, const SeatOptions& options) const;
+  // Of the main entry or of drafts, each up to `rows_max` rows.
+  std::vector<LoweredGraph> LowerAll(const BuildEntry& entry, int32_t rows_max,
+                                     const std::vector<std::string>& observe,
+                                     const SeatOptions& options) const;
+  // The slots' states that the first steps of drafts start from.
+  void SetDraftInputs(std::span<const DraftRow> rows);
   // What the pass takes of the host beside weights.
   memory::SeatSizes Sizes(int32_t threads) const;
-  const Program& ProgramFor(size_t rows) const;
+  static const Program& ProgramFor(const std::vector<Program>& programs, size_t rows);
+  void RunSteps(const Program& program, std::span<const PassRow> rows);
   // Throws for a slot whose rings do not hold what its next row reads; notes what the pass takes of
   // them.
   void PrepareRings(std::span<const PassRow> rows);
@@ -73,6 +80,12 @@ class CpuSeat : public Seat {
   memory::HostBuffer logits_;
   PassInputs inputs_;
   std::vector<Program> programs_;  // row buckets ascending
+  // Of drafts, where there are any: a row a slot at most.
+  std::optional<PassInputs> draft_inputs_;
+  std::vector<Program> draft_programs_;
+  std::vector<PassRow> draft_rows_;
+  std::vector<int32_t> draft_lanes_;
+  std::vector<Drafted> drafted_;
   std::unique_ptr<Pool> pool_;
   const Program* last_ = nullptr;  // of the last pass
   SeatCounters counters_;

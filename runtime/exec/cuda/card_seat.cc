@@ -206,7 +206,7 @@ std::vector<CardLoweredGraph> CardSeat::LowerAll(const SeatSource& source,
                                                  const CardWeightLayout& layout, bool split) const {
   std::vector<CardLoweredGraph> lowered;
   for (const int32_t rows : RowBuckets(limits_.rows_max)) {
-    const graph::Graph graph = BuildGraph(source, rows, LogitRows(rows), BL_DEVICE_CUDA);
+    const graph::Graph graph = BuildGraph(source.build, rows, LogitRows(rows), BL_DEVICE_CUDA);
     CardLowerOptions lower{.rows = rows,
                            .top_rows = std::min(rows, limits_.slots),
                            .weights = &layout,
@@ -471,7 +471,7 @@ void CardSeat::WriteStates(const CardRows& in, std::span<const PassRow> rows) {
     const std::span lane_out(in.array(CardRows::kLaneOut), rows.size());
     std::ranges::fill(lane_in, memory::Lanes::kNone);
     std::ranges::fill(lane_out, memory::Lanes::kNone);
-    SetLanes(*lanes_, segments_, lane_in, lane_out);
+    SetLanes(*lanes_, rows, segments_, lane_in, lane_out);
   }
   *in.word(CardRows::kSegments) = static_cast<int32_t>(segments_.size());
 }

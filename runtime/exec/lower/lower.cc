@@ -69,7 +69,7 @@ Lowering::Emitter Lowering::FindEmitter(std::string_view op) {
     std::string_view op;
     Emitter emit;
   };
-  static constexpr std::array<Row, 19> kEmitters = {{
+  static constexpr std::array<Row, 23> kEmitters = {{
       {"embed", &Lowering::Embed},
       {"rms_norm", &Lowering::RmsNorm},
       {"reshape", &Lowering::Reshape},
@@ -89,6 +89,10 @@ Lowering::Emitter Lowering::FindEmitter(std::string_view op) {
       {"l2_norm", &Lowering::L2Norm},
       {"short_conv", &Lowering::ShortConv},
       {"delta_rule", &Lowering::DeltaRule},
+      {"concat", &Lowering::Concat},
+      {"previous", &Lowering::Previous},
+      {"recall", &Lowering::Recall},
+      {"keep", &Lowering::Keep},
   }};
   for (const Row& row : kEmitters) {
     if (row.op == op) return row.emit;

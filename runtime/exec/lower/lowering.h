@@ -1,5 +1,6 @@
 // Inside lowering: the state of one run over a graph. Each operator has a member that emits its
-// steps (lower.cc; routed experts in lower_moe.cc, recurrent layers in lower_recurrent.cc).
+// steps (lower.cc; routed experts in lower_moe.cc, recurrent layers in lower_recurrent.cc, what
+// drafts hang on in lower_taps.cc).
 #pragma once
 
 #include <array>
@@ -43,6 +44,10 @@ class Lowering {
   void L2Norm(const graph::Node& node);
   void ShortConv(const graph::Node& node);
   void DeltaRule(const graph::Node& node);
+  void Concat(const graph::Node& node);
+  void Previous(const graph::Node& node);
+  void Recall(const graph::Node& node);
+  void Keep(const graph::Node& node);
   void PluginOp(const graph::Node& node);
   void EmitBinary(const graph::Node& node, int kind);
 

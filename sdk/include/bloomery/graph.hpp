@@ -217,6 +217,16 @@ class Graph {
                  {in.state}, Attrs().Str("head_order", head_order));
   }
 
+  // The values of `a`, then those of `b`.
+  Value Concat(Value a, Value b) { return Node1(BL_OP_CONCAT, {a, b}, {}, {}, {}); }
+  // x of the slot's row before, through a fixed plane.
+  Value Previous(Value x, Plane plane) { return Node1(BL_OP_PREVIOUS, {x}, {}, {plane}, {}); }
+  // What a fixed plane holds of each row's slot.
+  Value Recall(Plane plane) { return Node1(BL_OP_RECALL, {Tokens()}, {}, {plane}, {}); }
+  void Keep(Value x, Plane plane) {
+    Node(BL_OP_KEEP, 1, std::span(&x, 1), {}, std::span(&plane, 1), {}, std::span<Value>());
+  }
+
   Value Rope(Value x, const RopeOptions& options) {
     Attrs attrs;
     attrs.Str("kind", options.kind).F64("base", options.base).F64("scale", options.scale);

@@ -53,6 +53,13 @@
  *                  out: [dv, hv, rows]: for each value head the gated delta rule, row after row:
  *                  S ← e^(decay·softplus(a+dt_bias))·S; u = σ(b)·(v − Sᵀk); S ← S + k uᵀ; out = Sᵀq.
  *                  Value head h reads key head h mod hk (tiled) or h·hk/hv (grouped).
+ * concat/1         in: a [n, rows], b [m, rows]  out: [n+m, rows], the values of a and then those of b
+ * previous/1       in: x [w, rows]  plane: rw (fixed, w)
+ *                  out: [w, rows]: x of the slot's row before; of the first row of a pass what the plane holds,
+ *                  zeros before a slot's first. The plane then holds x of the last row.
+ * recall/1         in: like i32 [1, rows]  plane: r (fixed, w)   out: [w, rows]: what the plane holds, a row a slot
+ * keep/1           in: x [w, rows]  plane: w (fixed, w)   out: none
+ *                  The plane holds x, a row a slot.
  */
 /* clang-format on */
 #ifndef BLOOMERY_OPERATORS_H_
@@ -80,5 +87,10 @@
 #define BL_OP_L2_NORM "l2_norm"
 #define BL_OP_SHORT_CONV "short_conv"
 #define BL_OP_DELTA_RULE "delta_rule"
+
+#define BL_OP_CONCAT "concat"
+#define BL_OP_PREVIOUS "previous"
+#define BL_OP_RECALL "recall"
+#define BL_OP_KEEP "keep"
 
 #endif /* BLOOMERY_OPERATORS_H_ */

@@ -175,6 +175,11 @@ typedef int32_t bl_entry_kind;
 enum {
   BL_ENTRY_MAIN = 0,
   BL_ENTRY_DRAFT_STORE = 1, /* appends only */
+  /* One guess a slot: the row's token, not yet in the slot, to the logits of the one behind it.
+   * Described only where bl_params.features has BL_FEATURE_DRAFT. Its first step reads the fixed
+   * planes of class TAP as the main entry left them, each further one as the step before did; what
+   * it appends lies behind the slot's rows and is written anew by the main entry, and what it keeps
+   * no other entry sees. So guesses need not be undone. */
   BL_ENTRY_DRAFT_STEP = 2,
   BL_ENTRY_DRAFT_BLOCK = 3,
   BL_ENTRY_ENCODE = 4,

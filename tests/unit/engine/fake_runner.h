@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -78,7 +79,13 @@ class FakeRunner final : public exec::PassRunner {
       Tokens& plane = planes_[static_cast<size_t>(row.slot)];
       plane.push_back(row.token);
       if (row.logits) logits_.push_back(LogitsOf(plane));
-      standing_[static_cast<size_t>(row.slot)] = row.index + 1;
+      // The state is there behind rows that may be cut back to, the last, and before the pass.
+      std::vector<int32_t>& standing = standing_[static_cast<size_t>(row.slot)];
+      const auto next_row = static_cast<size_t>(&row - rows.data()) + 1;
+      const bool last = next_row == rows.size() || rows[next_row].slot != row.slot;
+      const bool first = &row == rows.data() || (&row)[-1].slot != row.slot;
+      if (first) std::erase_if(standing, [&](int32_t length) { return length != row.index; });
+      if (last || row.keep) standing.push_back(row.index + 1);
     }
   }
 
@@ -102,18 +109,45 @@ class FakeRunner final : public exec::PassRunner {
     return best_;
   }
 
+  // A draft head: what it guesses behind a history, and how sure it is by depth.
+  std::function<int32_t(const Tokens&)> guess;
+  std::function<float(int32_t depth)> sure;
+  int64_t draft_steps = 0;
+
+  std::span<const exec::Drafted> RunDraft(std::span<const exec::DraftRow> rows,
+                                          bool probabilities) override {
+    Require(limits_.drafts && !rows.empty(), "drafts of a runner that has none");
+    ++draft_steps;
+    drafted_.clear();
+    for (const exec::DraftRow& row : rows) {
+      Require(!with_state || StateThere(row.slot), "a draft without the state before it");
+      Tokens& draft = drafts_[row.slot];
+      if (row.depth == 0) draft.clear();
+      Require(draft.size() == static_cast<size_t>(row.depth), "a draft that skips a step");
+      draft.push_back(row.token);
+      Tokens history = PlaneOf(row.slot);
+      history.insert(history.end(), draft.begin(), draft.end());
+      Require(history.size() < static_cast<size_t>(limits_.slot_context),
+              "a draft beyond the slot");
+      drafted_.push_back(
+          {.token = guess(history), .probability = probabilities && sure ? sure(row.depth) : -1});
+    }
+    return drafted_;
+  }
+
   void Cut(int32_t slot, int32_t length) override {
     Tokens& plane = PlaneOf(slot);
     Require(length >= 0 && static_cast<size_t>(length) <= plane.size(), "a cut beyond the slot");
     plane.resize(static_cast<size_t>(length));
-    if (length == 0) standing_[static_cast<size_t>(slot)] = 0;
+    std::erase_if(standing_[static_cast<size_t>(slot)],
+                  [&](int32_t standing) { return standing > length; });
   }
 
   int32_t Keepable(int32_t slot, int32_t length) const override {
     Require(slot >= 0 && slot < limits_.slots, "a slot that does not exist");
     Require(static_cast<size_t>(length) <= planes_[static_cast<size_t>(slot)].size(),
             "keepable beyond the slot");
-    if (with_state) return length == standing_[static_cast<size_t>(slot)] ? length : 0;
+    if (with_state) return Stands(slot, length) ? length : 0;
     return keepable ? keepable(slot, length) : length;
   }
 
@@ -122,9 +156,9 @@ class FakeRunner final : public exec::PassRunner {
     const Tokens& source = PlaneOf(from);
     Require(PlaneOf(to).empty() && from != to, "a copy into a slot that is not empty");
     Require(static_cast<size_t>(length) <= source.size(), "a copy beyond the slot");
-    Require(!with_state || length == standing_[static_cast<size_t>(from)], "a state that is gone");
+    Require(!with_state || Stands(from, length), "a state that is gone");
     PlaneOf(to).assign(source.begin(), source.begin() + length);
-    standing_[static_cast<size_t>(to)] = length;
+    standing_[static_cast<size_t>(to)] = {length};
   }
 
   // Set before the engine starts: rows alone are no state then. A state is a hash of the slot's
@@ -149,7 +183,7 @@ class FakeRunner final : public exec::PassRunner {
     Require(bytes.size() == sizeof(state), "a state of another size");
     std::memcpy(&state, bytes.data(), sizeof(state));
     Require(state == StateOf(plane), "a state of other rows");
-    standing_[static_cast<size_t>(slot)] = length;
+    standing_[static_cast<size_t>(slot)] = {length};
     ++states_restored;
   }
 
@@ -204,7 +238,11 @@ class FakeRunner final : public exec::PassRunner {
   }
   bool StateThere(int32_t slot) const {
     const auto at = static_cast<size_t>(slot);
-    return standing_[at] == static_cast<int32_t>(planes_[at].size());
+    return Stands(slot, static_cast<int32_t>(planes_[at].size()));
+  }
+  bool Stands(int32_t slot, int32_t length) const {
+    return length == 0 || std::ranges::find(standing_[static_cast<size_t>(slot)], length) !=
+                              standing_[static_cast<size_t>(slot)].end();
   }
 
   Tokens& PlaneOf(int32_t slot) {
@@ -245,9 +283,11 @@ class FakeRunner final : public exec::PassRunner {
 
   const exec::SeatLimits limits_;
   std::vector<Tokens> planes_;
-  std::vector<int32_t> standing_;  // rows behind which the slot has its state
+  std::vector<std::vector<int32_t>> standing_;  // rows behind which the slot has its state
   std::vector<std::vector<float>> logits_;
   mutable std::vector<exec::BestLogit> best_;
+  std::map<int32_t, Tokens> drafts_;
+  std::vector<exec::Drafted> drafted_;
 };
 
 }  // namespace bloomery::engine

@@ -73,8 +73,7 @@ class Attention {
       queries = g.Slice(queries, 0, key_dim);
     }
     queries = Turn(g, queries, q_norm_);
-    g.Append(Turn(g, g.Reshape(k, {key_dim, kv_heads}), k_norm_), k_plane_);
-    g.Append(shape_.value_scale == 1.0 ? v : g.Scale(v, shape_.value_scale), v_plane_);
+    AppendRows(g, k, v);
     Value mixed = g.Attention(queries, k_plane_, v_plane_,
                               {.kv_heads = kv_heads,
                                .scale = 1.0 / std::sqrt(static_cast<double>(key_dim)),
@@ -85,11 +84,23 @@ class Attention {
     return g.Add(x, g.Linear(g.Reshape(mixed, {out_width}), out_));
   }
 
+  // Only what later rows will read of these: what Build appends for the same x.
+  void Store(Graph& g, Value x) const {
+    const auto [k, v] = g.Linear(g.RmsNorm(x, norm_, shape_.eps), {k_, v_});
+    AppendRows(g, k, v);
+  }
+
  private:
   Plane AddPlane(const LayerWeights& layer, const std::string& name, bl_plane_class plane_class,
                  uint64_t width) const {
     return shape_.window == 0 ? layer.AddRows(name, plane_class, width)
                               : layer.AddRing(name, plane_class, width, shape_.window);
+  }
+  void AppendRows(Graph& g, Value k, Value v) const {
+    const auto key_dim = static_cast<int64_t>(shape_.key_dim);
+    const auto kv_heads = static_cast<int64_t>(shape_.kv_heads);
+    g.Append(Turn(g, g.Reshape(k, {key_dim, kv_heads}), k_norm_), k_plane_);
+    g.Append(shape_.value_scale == 1.0 ? v : g.Scale(v, shape_.value_scale), v_plane_);
   }
   Value Turn(Graph& g, Value heads, Weight norm) const {
     return g.Rope(norm ? g.RmsNorm(heads, norm, shape_.eps) : heads,

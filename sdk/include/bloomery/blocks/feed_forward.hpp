@@ -37,6 +37,7 @@ class FeedForward {
       router_bias_ = layer.Add("exp_probs_b.bias", BL_ROLE_ROUTER, {shape.experts});
     }
     bank_ = layer.seat().AddBank({.layer = layer.layer(),
+                                  .owner = layer.owner(),
                                   .experts = shape.experts,
                                   .used = shape.experts_used,
                                   .width = shape.width,

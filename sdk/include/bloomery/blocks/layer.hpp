@@ -12,20 +12,28 @@ namespace bloomery::sdk::blocks {
 
 class LayerWeights {
  public:
-  LayerWeights(Seat& seat, int32_t layer) : seat_(seat), layer_(layer) {}
+  LayerWeights(Seat& seat, int32_t layer, bl_owner owner = BL_OWNER_MAIN)
+      : seat_(seat), layer_(layer), owner_(owner) {}
 
   Seat& seat() const { return seat_; }
   int32_t layer() const { return layer_; }
+  bl_owner owner() const { return owner_; }
 
   // `name` without its layer and with its suffix: "attn_q.weight", "ssm_a".
-  Weight Add(const std::string& name, bl_role role, std::vector<uint64_t> ne) const {
-    return seat_.AddWeight(
-        {.pattern = "blk.{l}." + name, .role = role, .layer = layer_, .ne = std::move(ne)});
+  Weight Add(const std::string& name, bl_role role, std::vector<uint64_t> ne,
+             uint32_t flags = 0) const {
+    return seat_.AddWeight({.pattern = "blk.{l}." + name,
+                            .role = role,
+                            .owner = owner_,
+                            .layer = layer_,
+                            .ne = std::move(ne),
+                            .flags = flags});
   }
   Weight AddRouted(const std::string& name, Bank bank, bl_bank_part part,
                    std::vector<uint64_t> ne) const {
     return seat_.AddWeight({.pattern = "blk.{l}." + name,
                             .role = BL_ROLE_ROUTED,
+                            .owner = owner_,
                             .layer = layer_,
                             .ne = std::move(ne),
                             .bank = bank,
@@ -34,6 +42,7 @@ class LayerWeights {
   // An append plane "k.3", a row a position.
   Plane AddRows(const std::string& name, bl_plane_class plane_class, uint64_t width) const {
     return seat_.AddPlane({.name = name + "." + std::to_string(layer_),
+                           .owner = owner_,
                            .layer = layer_,
                            .plane_class = plane_class,
                            .width = width});
@@ -45,6 +54,7 @@ class LayerWeights {
     return seat_.AddWeight(
         {.pattern = pattern,
          .role = role,
+         .owner = owner_,
          .layer = layer_,
          .ne = {width, rows},
          .sources = {{.pattern = pattern, .verb = BL_VERB_ROW_RANGE, .row0 = row0, .rows = rows}}});
@@ -53,6 +63,7 @@ class LayerWeights {
   Plane AddRing(const std::string& name, bl_plane_class plane_class, uint64_t width,
                 uint64_t window) const {
     return seat_.AddPlane({.name = name + "." + std::to_string(layer_),
+                           .owner = owner_,
                            .layer = layer_,
                            .rule = BL_PLANE_RING,
                            .plane_class = plane_class,
@@ -60,11 +71,13 @@ class LayerWeights {
                            .window = window});
   }
   // A fixed plane of one lane, zeros at first: a state that rows overwrite.
-  Plane AddState(const std::string& name, uint64_t width) const {
+  Plane AddState(const std::string& name, uint64_t width,
+                 bl_plane_class plane_class = BL_CLASS_RECURRENT) const {
     return seat_.AddPlane({.name = name + "." + std::to_string(layer_),
+                           .owner = owner_,
                            .layer = layer_,
                            .rule = BL_PLANE_FIXED,
-                           .plane_class = BL_CLASS_RECURRENT,
+                           .plane_class = plane_class,
                            .width = width,
                            .types_allowed = {BL_F32},
                            .lanes = 1,
@@ -74,6 +87,7 @@ class LayerWeights {
  private:
   Seat& seat_;
   int32_t layer_;
+  bl_owner owner_;
 };
 
 }  // namespace bloomery::sdk::blocks
