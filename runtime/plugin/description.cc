@@ -78,6 +78,18 @@ std::optional<uint32_t> FindEntry(const Item& item, std::span<const Entry> entri
   return found;
 }
 
+// What a draft owns makes sense beside its entry only.
+template <class Raw>
+void RefuseDraftOwned(const CheckContext& context, const Raw* items, uint32_t count,
+                      const char* what) {
+  const SizedArray<Raw> raw = Item(context, "seat").Array(items, count, what);
+  for (uint32_t i = 0; i < raw.size(); ++i) {
+    if (raw[i].owner != BL_OWNER_DRAFT) continue;
+    Item(context, what + (" " + std::to_string(i)))
+        .Broken("owner", "a draft, but there is no entry of the kind DRAFT_STEP");
+  }
+}
+
 }  // namespace
 
 Description CheckDescription(const bl_seat& raw, std::string_view plugin,
@@ -100,6 +112,11 @@ Description CheckDescription(const bl_seat& raw, std::string_view plugin,
   item.Require(main_entry.has_value(), "entries", "0 main entries, exactly one is needed");
   out.main_entry = *main_entry;
   out.draft_entry = FindEntry(item, out.entries, BL_ENTRY_DRAFT_STEP);
+  if (!out.draft_entry) {
+    RefuseDraftOwned(context, seat.weights, seat.n_weights, "weight");
+    RefuseDraftOwned(context, seat.banks, seat.n_banks, "bank");
+    RefuseDraftOwned(context, seat.planes, seat.n_planes, "plane");
+  }
   return out;
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/text/grammar/grammar.h"
 #include "runtime/text/vocabulary.h"
+#include "tests/oracle/draft_reference.h"
 #include "tests/oracle/seat_fixture.h"
 
 namespace bloomery::test {
@@ -131,6 +134,42 @@ TEST(DraftHead, StepsLeaveNoTrace) {
   }
 }
 
+// Each step of drafts behind each row of a prompt, in passes of several rows and of one.
+TEST(DraftHead, FollowsItsFormula) {
+  exec::SeatOptions options = Options(1, 4, true);
+  options.k_type = options.v_type = BL_F32;
+  options.observe = {"hidden"};
+  const LoadedSeat loaded = LoadThroughPlugin(HeadPath(), options);
+  exec::Seat& seat = *loaded.seat;
+  DraftReference reference(*loaded.model, 4);
+  DraftReference::Vector before(reference.width());
+  for (size_t at = 0; at < kPrompt.size();) {
+    const size_t rows = std::min<size_t>(1 + at % 4, kPrompt.size() - at);
+    RunWindow(seat, 0, std::span(kPrompt).subspan(at, rows));
+    const exec::Observation hidden = seat.Observe("hidden");
+    for (size_t row = 0; row < rows; ++row, ++at) {
+      reference.Step(kPrompt[at], before);
+      const auto state = hidden.Floats().subspan(row * reference.width(), reference.width());
+      before.assign(state.begin(), state.end());
+    }
+    int32_t token = 600;
+    DraftReference::Vector guess = before;
+    for (int32_t depth = 0; depth < 3; ++depth) {
+      guess = reference.Step(token, guess);
+      const DraftReference::Vector logits = reference.Logits(guess);
+      const exec::DraftRow row = {.slot = 0, .depth = depth, .token = token};
+      const exec::Drafted got = seat.RunDraft({&row, 1}, true)[0];
+      const auto best = std::ranges::max_element(logits);
+      EXPECT_EQ(got.token, best - logits.begin()) << "row " << at << ", depth " << depth;
+      double sum = 0;
+      for (const double logit : logits) sum += std::exp(logit - *best);
+      EXPECT_NEAR(static_cast<double>(got.probability), 1 / sum, 1e-4);
+      token = got.token;
+    }
+    reference.Cut(3);
+  }
+}
+
 TEST(DraftHead, AFileWithoutOneIsRefusedByName) {
   try {
     LoadThroughPlugin(PlainPath(), Options(1, 4, true));
@@ -195,7 +234,9 @@ class Server {
 
   engine::Engine& engine() { return *engine_; }
   text::GrammarCompiler& grammars() { return grammars_; }
-  Ids Tokens(const std::string& text) const { return tokenizer_.Tokenise(text, {.parse_special = true}); }
+  Ids Tokens(const std::string& text) const {
+    return tokenizer_.Tokenise(text, {.parse_special = true});
+  }
 
  private:
   LoadedSeat seat_;
