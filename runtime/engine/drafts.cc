@@ -139,7 +139,9 @@ void Drafts::Offer(const Slot& slot, int32_t count) {
 // The best candidates; of one slot always the first ones, as each is less probable than the one
 // before.
 void Drafts::Choose(std::span<Slot> slots, int32_t decoding, int32_t rows_max) {
-  std::ranges::stable_sort(candidates_, std::ranges::greater{}, &DraftCandidate::p);
+  std::ranges::sort(candidates_, [](const DraftCandidate& a, const DraftCandidate& b) {
+    return a.p != b.p ? a.p > b.p : a.depth < b.depth || (a.depth == b.depth && a.slot < b.slot);
+  });
   const auto most = std::min(candidates_.size(), static_cast<size_t>(rows_max));
   const auto offered = std::span(candidates_).first(most);
   const auto chosen =
