@@ -26,8 +26,9 @@ class Server:
         if self.url is None:
             raise RuntimeError(f"the server with --draft {kind} ended")
 
-    def ask(self, prompt, tokens):
-        body = json.dumps({"prompt": prompt, "n_predict": tokens, "temperature": 0, "cache_prompt": False}).encode()
+    def ask(self, prompt, tokens, ignore_eos):
+        body = json.dumps({"prompt": prompt, "n_predict": tokens, "temperature": 0, "cache_prompt": False,
+                           "ignore_eos": ignore_eos}).encode()
         request = urllib.request.Request(self.url + "/completion", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request) as answer:
             return json.load(answer)
@@ -37,12 +38,12 @@ class Server:
         self.process.wait()
 
 
-def measure(servers, prompts, tokens):
+def measure(servers, prompts, tokens, ignore_eos):
     sums = {kind: {"tokens": 0, "ms": 0.0, "drafted": 0, "accepted": 0} for kind in servers}
     for prompt in prompts:
         texts = {}
         for kind, server in servers.items():
-            answer = server.ask(prompt, tokens)
+            answer = server.ask(prompt, tokens, ignore_eos)
             timings = answer["timings"]
             texts[kind] = answer["content"]
             row = sums[kind]
@@ -68,13 +69,14 @@ def main():
     parser.add_argument("--prompts", required=True)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("-n", type=int, default=128)
+    parser.add_argument("--ignore-eos", action="store_true", help="texts go on to the last of -n tokens")
     options = parser.parse_args(arguments)
     kinds = options.kinds.split(",")
     servers = {kind: Server(options.build, options.model, kind, flags) for kind in kinds}
     try:
         for name, prompts in json.load(open(options.prompts)).items():
-            measure(servers, prompts, options.n)  # warm
-            rounds = [measure(servers, prompts, options.n) for _ in range(options.rounds)]
+            measure(servers, prompts, options.n, options.ignore_eos)  # warm
+            rounds = [measure(servers, prompts, options.n, options.ignore_eos) for _ in range(options.rounds)]
             for kind in kinds:
                 rates = [1e3 * r[kind]["tokens"] / r[kind]["ms"] for r in rounds]
                 ratios = [rate / (1e3 * r["off"]["tokens"] / r["off"]["ms"]) for rate, r in zip(rates, rounds)]

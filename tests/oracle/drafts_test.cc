@@ -335,6 +335,11 @@ TEST(DraftHead, IsRightMoreOftenThanNot) {
     return sum;
   }();
   const engine::DraftCounters counters = server.engine().ReadMetrics().drafts;
+  RecordProperty("drafts", static_cast<int>(counters.drafts));
+  for (int place = 0; place < 3; ++place) {
+    RecordProperty("accepted_at_" + std::to_string(place),
+                   static_cast<int>(counters.accepted_at[static_cast<size_t>(place)]));
+  }
   // Of the first token of a draft.
   EXPECT_GT(counters.accepted_at[0] * 2, counters.drafts);
   EXPECT_EQ(counters.accepted, static_cast<uint64_t>(drafted.accepted));
