@@ -49,10 +49,10 @@ inline constexpr uint64_t kWorkspaceBytesMax =
 // Seats.
 inline constexpr int32_t kSlotContextMax =
     1 << 20;  // the rope kernel's angles are good to this position (kernels-common/rope/rope.h)
-inline constexpr int32_t kSlotsMax = 64;   // as many requests may wait; the planes grow with it
-inline constexpr int32_t kWindowRowsMax =
-    8;  // of a slot in one pass, drafts counted: states take a lane each, and longer drafts are rare
-inline constexpr size_t kBestLogits = 64;  // of a row, that a card hands over: top-k 40 and room
+inline constexpr int32_t kSlotsMax = 64;      // as many requests may wait; the planes grow with it
+inline constexpr int32_t kWindowRowsMax = 8;  // of a slot in one pass, drafts counted: states take
+                                              // a lane each, and longer drafts are rare
+inline constexpr size_t kBestLogits = 64;     // of a row, that a card hands over: top-k 40 and room
 inline constexpr int32_t kCardLogitRowsMax = 512;  // of one pass: 311 MB of a vocabulary of 152,064
 inline constexpr size_t kExpertMovesMax = 64;      // under way to a card: more than a pass hides
 inline constexpr uint64_t kRoutingTraceBytesMax =

@@ -70,11 +70,15 @@ std::vector<Entry> CheckEntries(const CheckContext& context, const bl_seat& seat
 std::optional<uint32_t> FindEntry(const Item& item, std::span<const Entry> entries,
                                   bl_entry_kind kind) {
   std::optional<uint32_t> found;
+  size_t count = 0;
   for (uint32_t i = 0; i < entries.size(); ++i) {
     if (entries[i].kind != kind) continue;
-    item.Require(!found, "entries", "two are of the kind " + std::string(kEntryNames[kind]));
     found = i;
+    ++count;
   }
+  const char* const name = kind == BL_ENTRY_MAIN ? "main" : "DRAFT_STEP";
+  item.Require(count <= 1, "entries",
+               std::to_string(count) + " " + name + " entries, at most one is served");
   return found;
 }
 

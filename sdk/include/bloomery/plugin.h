@@ -51,7 +51,7 @@ typedef struct bl_plane_type {
 
 enum {
   BL_FEATURE_OBSERVE = 1, /* observations may be asked for */
-  BL_FEATURE_DRAFT = 2, /* the model's own draft head is wanted, where the file has one */
+  BL_FEATURE_DRAFT = 2,   /* the model's own draft head is wanted, where the file has one */
   BL_FEATURE_IMAGES = 4
 };
 
