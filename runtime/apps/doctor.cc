@@ -45,7 +45,14 @@ void PrintRates(std::ostream& out, const DoctorView& view) {
   if (rates.file_read > 0) out << "  the file is read at " << Rate(rates.file_read) << '\n';
   for (const memory::CardRates& card : rates.cards) {
     out << "  " << card.id << " reads " << Rate(card.read) << "; to it " << Rate(card.to_card)
-        << ", from it " << Rate(card.from_card) << '\n';
+        << ", from it " << Rate(card.from_card);
+    if (card.hand_off > 0) {
+      std::array<char, 48> text{};
+      std::snprintf(text.data(), text.size(), "; host and card answer in %.1f us",
+                    card.hand_off * 1e6);
+      out << text.data();
+    }
+    out << '\n';
   }
 }
 

@@ -53,6 +53,7 @@ memory::MachineRates RatesOf(const rapidjson::Value& object) {
                            .read = Number(card, "read"),
                            .to_card = Number(card, "to_card"),
                            .from_card = Number(card, "from_card"),
+                           .hand_off = Number(card, "hand_off"),
                            .multiprocessors = static_cast<int32_t>(std::min(
                                Number(card, "multiprocessors"), static_cast<double>(INT32_MAX)))});
   }
@@ -182,6 +183,7 @@ Json RatesJson(const memory::MachineRates& rates) {
                                {"read", measured(card.read)},
                                {"to_card", measured(card.to_card)},
                                {"from_card", measured(card.from_card)},
+                               {"hand_off", measured(card.hand_off)},
                                {"multiprocessors", card.multiprocessors}}));
   }
   return Json::Object({{"host_read", measured(rates.host_read)},

@@ -36,6 +36,7 @@ struct CardRates {
   double read = 0;
   double to_card = 0;  // from pinned memory
   double from_card = 0;
+  double hand_off = 0;  // seconds in which card and host answer each other through memory
   int32_t multiprocessors = 0;
 };
 struct MachineRates {

@@ -33,6 +33,7 @@ Json MovesJson(const exec::ResidencyStatus& status) {
                        {"moves_max", status.moves_max},
                        {"host_us", status.rates.host_us},
                        {"card_us", status.rates.card_us},
+                       {"begin_us", status.rates.begin_us},
                        {"copy_us", status.rates.copy_us},
                        {"rows", counters.rows},
                        {"picks", counters.picks},

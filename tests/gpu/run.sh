@@ -54,11 +54,15 @@ if command -v compute-sanitizer >/dev/null; then
     step "$tool: all layers in one launch, experts of few rows" 100 compute-sanitizer --tool $tool --error-exitcode 9 \
       bin/gpu_test_kernels --gtest_filter='CardOneRowLayers.OneLayer*:CardRowsExperts.FewRowsAt*'
   done
+  # Hand-offs, experts that come for a prompt, moves; not racecheck, under which the card waits for a
+  # host that waits for it.
+  step "memcheck: banks split between card and host" 150 compute-sanitizer --tool memcheck --error-exitcode 9 \
+    bin/gpu_test_seat --gtest_filter='CardSplit.PicksAreCounted*:CardSplit.ASlotBeside*:CardResidency.BitsStay*'
 else
   rows+=("| memcheck, racecheck | not run: there is no compute-sanitizer here | | |")
 fi
 wait
-[ "${1:-}" = quick ] || BLOOMERY_TEST_MODEL=$model step "a whole model of 48 layers: decode = CPU bit for bit, prompt in its band" 90 \
+[ "${1:-}" = quick ] || BLOOMERY_TEST_MODEL=$model step "a whole model of 48 layers: decode = CPU bit for bit, split as well, prompt in its band" 180 \
   bin/gpu_test_seat --gtest_filter='CardWholeModel.*'
 hybrid=/tmp/bloomery-qwen3.6-35b-a3b-shape.gguf
 if [ "${1:-}" = hybrid ]; then

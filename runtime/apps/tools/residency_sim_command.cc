@@ -148,6 +148,7 @@ int ResidencySimCommand(const std::vector<std::string>& argv) {
       .Real({"--copy-us"}, "US", "an expert over the link", 0, kMost, &rates.copy_us)
       .Real({"--copy-weight"}, "W", "part of a copy's time by which a pass gets longer", 0, 100,
             &rates.copy_weight)
+      .Real({"--begin-us"}, "US", "beginning a move, before a pass", 0, kMost, &rates.begin_us)
       .Real({"--layer-us"}, "US", "a layer beside its experts", 0, kMost, &step.layer_us)
       .Real({"--hand-off-us"}, "US", "a layer's hand-off to the host", 0, kMost, &step.hand_off_us)
       .Real({"--head-us"}, "US", "a pass beside its layers", 0, kMost, &step.head_us)

@@ -1,8 +1,11 @@
 // The rates of each card: its memory, and the link both ways. Opens every card.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <functional>
 
 #include "kernels-common/cuda/read_rate.h"
+#include "kernels-common/moe/cuda/round_trip.h"
 #include "runtime/exec/card_loading.h"
 #include "runtime/exec/cuda/card.h"
 
@@ -31,6 +34,41 @@ double RateOf(const CardStream& stream, uint64_t bytes, const std::function<void
   return best;
 }
 
+// Seconds of a round between a thread of the card and this one; 0 where the card heard nothing.
+double MeasureHandOff(const kernels::cuda::Launch& launch) {
+  using Clock = std::chrono::steady_clock;
+  constexpr uint32_t kRounds = 1000;
+  constexpr std::chrono::milliseconds kMost{200};
+  constexpr size_t kLine = 64;
+  const std::string what = "measuring how card and host answer each other";
+  const PinnedBuffer page(2 * kLine, what);
+  auto* asked = reinterpret_cast<uint32_t*>(page.data());
+  auto* answered = reinterpret_cast<uint32_t*>(page.data() + kLine);
+  *asked = 0;
+  *answered = 0;
+  void* seen = nullptr;
+  CheckCuda(cudaHostGetDevicePointer(&seen, page.data(), 0), what);
+  auto* of_card = static_cast<std::byte*>(seen);
+  CheckCuda(kernels::cuda::AskHost(launch, reinterpret_cast<uint32_t*>(of_card),
+                                   reinterpret_cast<uint32_t*>(of_card + kLine), kRounds,
+                                   static_cast<uint64_t>(std::chrono::nanoseconds(kMost).count())),
+            what);
+  const Clock::time_point until = Clock::now() + kMost;
+  const std::atomic_ref<uint32_t> question(*asked);
+  uint32_t round = 0;
+  Clock::time_point first;
+  while (round < kRounds && Clock::now() < until) {
+    const uint32_t heard = question.load(std::memory_order_acquire);
+    if (heard == round) continue;
+    if (round == 0) first = Clock::now();
+    round = heard;
+    std::atomic_ref(*answered).store(round, std::memory_order_release);
+  }
+  const std::chrono::duration<double> time = Clock::now() - first;
+  CheckCuda(cudaStreamSynchronize(launch.stream), what);
+  return round == kRounds ? time.count() / (kRounds - 1) : 0;
+}
+
 memory::CardRates Measure(CardInfo card) {
   UseCard(&card);
   const uint64_t free_bytes = card.free_bytes.value_or(0);
@@ -53,6 +91,7 @@ memory::CardRates Measure(CardInfo card) {
   rates.multiprocessors = card.multiprocessors;
   rates.to_card = copy(memory.data(), pinned.data(), cudaMemcpyHostToDevice);
   rates.from_card = copy(pinned.data(), memory.data(), cudaMemcpyDeviceToHost);
+  rates.hand_off = MeasureHandOff(launch);
   rates.read = RateOf(stream, memory.size(), [&] {
     CheckCuda(kernels::cuda::ReadAll(launch, memory.data(), memory.size()),
               "measuring how fast a card reads");

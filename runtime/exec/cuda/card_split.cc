@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels-common/cuda/read_rate.h"
 #include "kernels-common/quant/cuda/card_form.h"
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
@@ -336,6 +337,7 @@ memory::ResidencyRates CardSplit::MeasureRates() const {
   // Expert 0 goes once more where it lies; the best of a few, as the first finds the link asleep.
   constexpr int kTimes = 5;
   double copy_us = std::numeric_limits<double>::infinity();
+  double begin_us = copy_us;
   for (int i = 0; i < kTimes; ++i) {
     const Clock::time_point start = Clock::now();
     for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
@@ -345,25 +347,42 @@ memory::ResidencyRates CardSplit::MeasureRates() const {
       CopyExperts(weight, {&kFirst, 1},
                   first + static_cast<uint64_t>(Map(at).front()) * matrix.expert_bytes);
     }
+    const std::chrono::duration<double, std::micro> begun = Clock::now() - start;
+    begin_us = std::min(begin_us, begun.count());
     for (const CardStream* stream : {&copies_, &packs_}) {
       CheckCuda(cudaStreamSynchronize(stream->get()), "measuring the link");
     }
     const std::chrono::duration<double, std::micro> time = Clock::now() - start;
     copy_us = std::min(copy_us, time.count());
   }
+  rates.copy_us = copy_us;
+  rates.begin_us = begin_us;
+  const double host = host_->MeasureExpert() * 1e6;
+  if (host > 0) rates.host_us = host;
   uint64_t bytes = 0;
   for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
-    bytes += host_->Matrix(weight, 0).size();
+    bytes += FrameBytes(description_.weights[weight]);
   }
-  // Experts are computed at a part of what reading alone reaches, the smaller the fewer a dispatch
-  // has; a card's memory is ten times as fast as a host's, and more.
-  constexpr double kOfReading = 0.6;
-  constexpr double kOfHost = 0.1;
-  const double reading = host_->MeasureReading();
-  if (reading > 0) rates.host_us = static_cast<double>(bytes) / (kOfReading * reading) * 1e6;
-  rates.card_us = kOfHost * rates.host_us;
-  rates.copy_us = copy_us;
+  rates.card_us = static_cast<double>(bytes) / MeasureCard() * 1e6;
   return rates;
+}
+
+// Bytes a second of the card reading what lies there.
+double CardSplit::MeasureCard() const {
+  constexpr uint64_t kMost = uint64_t{1} << 30;
+  constexpr uint64_t kUnit = 16;
+  const std::string what = "measuring how fast the card reads";
+  const std::span<const std::byte> all = card_weights_->memory();
+  const uint64_t bytes = std::min<uint64_t>(all.size(), kMost) / kUnit * kUnit;
+  const CardEvent begin(cudaEventDefault);
+  const CardEvent end(cudaEventDefault);
+  CheckCuda(cudaEventRecord(begin.get(), packs_.get()), what);
+  CheckCuda(kernels::cuda::ReadAll(launch_, all.data(), bytes), what);
+  CheckCuda(cudaEventRecord(end.get(), packs_.get()), what);
+  CheckCuda(cudaStreamSynchronize(packs_.get()), what);
+  float milliseconds = 0;
+  CheckCuda(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), what);
+  return static_cast<double>(bytes) / std::max(1e-9, static_cast<double>(milliseconds) * 1e-3);
 }
 
 int32_t CardSplit::LandMoves(bool wait) {

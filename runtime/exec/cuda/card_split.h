@@ -165,6 +165,7 @@ class CardSplit {
   void CopyRuns(uint32_t weight, std::span<const int32_t> experts, std::byte* to) const;
   // After copies: `done` is recorded once they are all in their frames.
   void RecordCopies(cudaEvent_t done) const;
+  double MeasureCard() const;
   int32_t FreeFrame(uint32_t bank) const;
   void Set(uint32_t bank, int32_t expert, int32_t frame);
 

@@ -21,7 +21,7 @@ namespace {
 
 // What kernels-common/moe/cuda/hand_off.h rings with; not included, since it is the card's.
 constexpr uint32_t kRingsNoPick = 1;
-// Passes of so many rows take the two dispatches of few rows.
+// Passes of so many rows take the one dispatch of few rows.
 constexpr int32_t kFewRows = 8;
 // Looks at a ring between two looks at the clock, and of these between two looks at the card.
 constexpr int kLooksPerClock = 64;
@@ -82,7 +82,6 @@ struct Largest {
            backend.linear_scratch(bank.ff), backend.linear_scratch(bank.width)});
     }
     scratch = kernels::QuantisedRows::Align64(scratch);
-    scratch += kernels::QuantisedRows::Align64(kFewRows * codes_bytes);
   }
 };
 
@@ -115,71 +114,6 @@ struct Arena {
   }
 };
 
-// Down of few rows, with the quantisation of h before it and the sums after it: a task makes a
-// stretch of columns of every pick, so that nobody waits in between.
-class FewRowsDown : public ops::Step {
- public:
-  struct Args {
-    const ops::Backend* backend = nullptr;
-    ops::BankRows bank;
-    ops::Groups groups;
-    const float* h = nullptr;
-    float* y = nullptr;
-    kernels::PickSumArgs sum;
-    const int32_t* live = nullptr;
-    int32_t threads = 1;
-    size_t scratch_at = 0;  // of a thread: codes lie from there on
-  };
-  explicit FewRowsDown(Args args) : args_(std::move(args)) {}
-
-  int32_t Tasks() const override { return Columns().pieces(); }
-
-  bl_status Run(int32_t task, ops::Worker* worker) const override {
-    const ops::Split columns = Columns();
-    const auto begin = static_cast<size_t>(columns.begin(task));
-    const auto end = static_cast<size_t>(columns.end(task));
-    const kernels::ExpertGroups& groups = *args_.groups;
-    const kernels::WeightRows& down = args_.bank.down;
-    const size_t group = down.format->activation_group;
-    const std::span<std::byte> codes = worker->scratch.subspan(args_.scratch_at);
-    for (int32_t i = 0; i < groups.active_count; ++i) {
-      const auto expert = static_cast<size_t>(groups.active[i]);
-      const auto first = static_cast<size_t>(groups.offsets[expert]);
-      kernels::LinearArgs linear;
-      linear.rows = static_cast<size_t>(groups.offsets[expert + 1]) - first;
-      linear.weight = down;
-      linear.weight.data += expert * args_.bank.down_expert_bytes;
-      const float* h = args_.h + first * args_.bank.ff;
-      if (group == 0) {
-        linear.x = h;
-        linear.x_stride = args_.bank.ff;
-      } else {
-        linear.quantised = kernels::MakeQuantisedRows(codes.data(), args_.bank.ff, group);
-        args_.backend->quantise_rows(h, args_.bank.ff, linear.quantised, 0, linear.rows);
-      }
-      linear.y = args_.y + first * args_.bank.width;
-      linear.y_stride = args_.bank.width;
-      worker->weight_bytes_read +=
-          args_.backend->linear(linear, begin, end, worker->scratch.first(args_.scratch_at));
-    }
-    const int64_t failed =
-        args_.backend->pick_sum(args_.sum, 0, static_cast<size_t>(*args_.live), begin, end);
-    if (failed == kernels::kNoFailingRow) return BL_OK;
-    worker->failed_row = failed;
-    return BL_BAD_DATA;
-  }
-
- private:
-  // A stretch or two a thread: all of them end at about the same time.
-  ops::Split Columns() const {
-    constexpr auto kTile = static_cast<int64_t>(kernels::kLinearTileRows);
-    return ops::Split::Of(static_cast<int64_t>(args_.bank.width), kTile, kTile,
-                          int64_t{2} * args_.threads);
-  }
-
-  Args args_;
-};
-
 // A step with the test's hook before each task.
 class HookedStep : public ops::Step {
  public:
@@ -203,8 +137,9 @@ class HookedStep : public ops::Step {
 struct HostExperts::BankSteps {
   ops::Groups groups = std::make_shared<ops::PickGroups>();
   uint64_t expert_bytes = 0;
+  FewRowsExperts* few_rows_experts = nullptr;  // what few_rows runs
+  std::unique_ptr<ops::Step> few_rows;
   std::unique_ptr<ops::Step> gate_up;
-  std::unique_ptr<ops::Step> few_rows_down;
   std::unique_ptr<ops::Step> quantise;  // null: down has a float format
   std::unique_ptr<ops::Step> down;
   std::unique_ptr<ops::Step> sum;
@@ -258,6 +193,8 @@ HostExperts::HostExperts(const model::ModelFile& model, const plugin::Descriptio
   const Largest largest(description, backend_, rows_max);
   arena_ = memory::HostBuffer(Arena(largest, rows_max).bytes, "the host's part of a pass");
   pool_ = std::make_unique<Pool>(ThreadsOf(options), largest.scratch, options.pin);
+  few_rows_counts_ = std::make_shared<FewRowsExperts::Counts>(
+      pool_->threads(), std::min<size_t>(largest.experts, kFewRows * largest.used));
 }
 
 HostExperts::~HostExperts() = default;
@@ -345,20 +282,22 @@ void HostExperts::MakeSteps(size_t index) {
   sum.dim = bank.width;
   sum.sums = page_.sums();
   made->sum = ops::MakePickSum(backend_, sum, made->groups, live, threads);
-  made->few_rows_down = std::make_unique<FewRowsDown>(FewRowsDown::Args{
-      .backend = &backend_,
-      .bank = rows,
-      .groups = made->groups,
-      .h = h,
-      .y = y,
-      .sum = sum,
-      .live = &live_,
-      .threads = threads,
-      .scratch_at =
-          largest.scratch - kernels::QuantisedRows::Align64(kFewRows * largest.codes_bytes)});
+  auto few_rows = std::make_unique<FewRowsExperts>(FewRowsExperts::Args{.backend = &backend_,
+                                                                        .bank = rows,
+                                                                        .groups = made->groups,
+                                                                        .x = x,
+                                                                        .inner = inner,
+                                                                        .h = h,
+                                                                        .y = y,
+                                                                        .sum = sum,
+                                                                        .live = &live_,
+                                                                        .threads = threads,
+                                                                        .counts = few_rows_counts_,
+                                                                        .until = &until_});
+  made->few_rows_experts = few_rows.get();
+  made->few_rows = std::move(few_rows);
   if (hooks_.host_task) {
-    for (auto* step :
-         {&made->gate_up, &made->few_rows_down, &made->quantise, &made->down, &made->sum}) {
+    for (auto* step : {&made->few_rows, &made->gate_up, &made->quantise, &made->down, &made->sum}) {
       if (*step == nullptr) continue;
       *step = std::make_unique<HookedStep>(std::move(*step), static_cast<uint32_t>(index),
                                            hooks_.host_task);
@@ -372,10 +311,37 @@ int32_t HostExperts::Frames(size_t bank) const {
       std::ranges::count_if(maps_[bank], [](int32_t frame) { return frame >= 0; }));
 }
 
-double HostExperts::MeasureReading() const {
-  constexpr size_t kBytes = size_t{1} << 30;  // more than caches hold
-  const std::span<const std::byte> all = memory();
-  return ReadRate::Of(all.first(std::min(all.size(), kBytes)), *pool_);
+double HostExperts::MeasureExpert() {
+  constexpr int kTimes = 3;  // the best: others disturb, nothing makes it faster
+  const Counts counts = counts_;
+  double best = 0;
+  for (int time = 0; time < kTimes; ++time) {
+    uint64_t experts = 0;
+    const Clock::time_point begin = Clock::now();
+    for (uint32_t bank = 0; bank < description_.banks.size(); ++bank) {
+      const plugin::Bank& described = description_.banks[bank];
+      const std::vector<int32_t>& map = maps_[bank];
+      // The last ones: what is seated first lies before them.
+      std::vector<int32_t> picks;
+      for (size_t id = map.size(); id-- > 0 && picks.size() < described.used;) {
+        if (map[id] < 0) picks.push_back(static_cast<int32_t>(id));
+      }
+      if (picks.empty()) continue;
+      experts += picks.size();
+      for (size_t i = 0; i < described.used; ++i) {
+        page_.ids()[i] = picks[i % picks.size()];
+        page_.weights()[i] = 0;
+      }
+      std::fill_n(page_.input(), BankInputRowBytes(description_, described), std::byte{0});
+      Compute(bank, 1, false);
+    }
+    const std::chrono::duration<double> seconds = Clock::now() - begin;
+    if (experts == 0) return 0;
+    const double each = seconds.count() / static_cast<double>(experts);
+    best = time == 0 ? each : std::min(best, each);
+  }
+  counts_ = counts;
+  return best;
 }
 
 std::span<const std::byte> HostExperts::Matrix(uint32_t weight, int32_t expert) const {
@@ -467,8 +433,10 @@ bool HostExperts::Group(uint32_t bank, int32_t rows, bool count, std::span<const
   ops::PickGroups& groups = *steps_[bank]->groups;
   kernels::cpu::GroupPicks(host_ids_, static_cast<size_t>(rows), described.used, described.experts,
                            &groups);
-  ops::CutExperts(groups, pool_->threads(), &groups.gate_up);
-  ops::CutExperts(groups, pool_->threads(), &groups.down);
+  if (rows > kFewRows) {
+    ops::CutExperts(groups, pool_->threads(), &groups.gate_up);
+    ops::CutExperts(groups, pool_->threads(), &groups.down);
+  }
   counts_.experts += static_cast<uint64_t>(groups.active_count);
   counts_.bytes += static_cast<uint64_t>(groups.active_count) * steps_[bank]->expert_bytes;
   ++counts_.hand_offs;
@@ -491,10 +459,11 @@ bool HostExperts::Compute(uint32_t bank, int32_t rows, bool count,
   live_ = rows;
   if (!Group(bank, rows, count, frames)) return false;
   const BankSteps& steps = *steps_[bank];
-  RunStep(bank, *steps.gate_up);
   if (rows <= kFewRows) {
-    RunStep(bank, *steps.few_rows_down);
+    steps.few_rows_experts->Begin();
+    RunStep(bank, *steps.few_rows);
   } else {
+    RunStep(bank, *steps.gate_up);
     if (steps.quantise != nullptr) RunStep(bank, *steps.quantise);
     RunStep(bank, *steps.down);
     RunStep(bank, *steps.sum);

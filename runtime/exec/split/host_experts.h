@@ -20,6 +20,7 @@
 #include "runtime/exec/cpu/pool.h"
 #include "runtime/exec/residency.h"
 #include "runtime/exec/seat.h"
+#include "runtime/exec/split/few_rows.h"
 #include "runtime/exec/split/hand_off_page.h"
 #include "runtime/exec/split/sharing.h"
 #include "runtime/memory/host_buffer.h"
@@ -87,9 +88,10 @@ class HostExperts {
 
   const memory::WeightStore& weights() const { return *weights_; }
   int32_t threads() const { return pool_->threads(); }
-  // How fast the pool reads the weights, in bytes a second, measured now: between passes. 0 where
-  // they are less than 1 MiB.
-  double MeasureReading() const;
+  // What computing an expert takes of a pass of one row, in seconds, measured now with rows of
+  // zeros: between passes. The mean over the banks, each with as many picks of the host as a row
+  // can have. 0 where there are none. Throws HandOffError.
+  double MeasureExpert();
   std::string_view kernels() const { return backend_.name; }
 
   // What the host computed since loading.
@@ -133,6 +135,7 @@ class HostExperts {
   Counts counts_;
   int64_t failed_row_ = -1;
   Clock::time_point until_{};
+  std::shared_ptr<FewRowsExperts::Counts> few_rows_counts_;
   std::unique_ptr<Pool> pool_;  // last: its threads end before what they use
 };
 

@@ -43,9 +43,10 @@ struct ResidencyRates {
   // The part of copy_us by which a copy beside a pass makes that pass longer: the host and the copy
   // engine read the same memory.
   double copy_weight = 0.6;
+  double begin_us = 0;  // the passes' thread telling the driver of a move's copies
 
   double Saving() const { return host_us - card_us; }
-  double MoveCost() const { return copy_us * copy_weight; }
+  double MoveCost() const { return copy_us * copy_weight + begin_us; }
 };
 
 struct ResidencyOptions {

@@ -140,6 +140,71 @@ TEST_F(CardWholeModel, DecodeHasTheBitsOfTheCpuInOneLaunchAndInSix) {
   }
 }
 
+// Of the measured shape 0, 4, 8 and 16 GiB of frames, and all: alone, and beside three other slots,
+// while experts stay, or move with every pass and are reset in the middle.
+TEST_F(CardWholeModel, ASplitHasTheBitsOfTheCpuForAnyFramesWhileExpertsMove) {
+  constexpr int32_t kAlone = 24;
+  constexpr int32_t kTogether = 10;
+  constexpr int32_t kSlots = 4;
+  const auto ids_of = [&](int32_t slot, int32_t count) {
+    return std::span(ids_).subspan(static_cast<size_t>(slot) * 50, static_cast<size_t>(count));
+  };
+  Rows alone;
+  std::vector<Rows> apart;
+  int32_t experts = 0;
+  {
+    const LoadedSeat cpu = Load("cpu", BL_F16);
+    alone = RunAll(*cpu.seat, ids_of(0, kAlone), kAlone);
+    for (int32_t slot = 0; slot < kSlots; ++slot) {
+      cpu.seat->Cut(0, 0);
+      apart.push_back(RunAll(*cpu.seat, ids_of(slot, kTogether), kTogether));
+    }
+    experts = static_cast<int32_t>(cpu.seat->ReadResidency().banks.at(0).experts);
+  }
+  using enum memory::ResidencyKind;
+  struct Case {
+    int32_t frames;
+    memory::ResidencyKind kind;
+  };
+  for (const Case& of : {Case{0, kOff}, Case{experts / 4, kOff}, Case{experts / 4, kLru},
+                         Case{experts / 2, kLru}, Case{experts - 2, kLru}, Case{experts, kOff}}) {
+    std::printf("%d frames, %s: ", of.frames, std::string(memory::NameOf(of.kind)).c_str());
+    SCOPED_TRACE(of.frames);
+    exec::SeatOptions options = Options("CUDA0", BL_F16);
+    options.slots = kSlots;
+    options.card_frames = of.frames;
+    options.residency.kind = of.kind;
+    const LoadedSeat card = LoadThroughPlugin(path_, options);
+    ExpectSameBits(RunAll(*card.seat, ids_of(0, kAlone), 1), alone);
+    const bool split = card.seat->ReadResidencyStatus().policy.has_value();
+    if (split) card.seat->RequestResidencyReset();
+    card.seat->Cut(0, 0);
+    std::vector<Rows> together(kSlots);
+    for (int32_t index = 0; index < kTogether; ++index) {
+      if (split && index == kTogether / 2) card.seat->RequestResidencyReset();
+      std::vector<exec::PassRow> rows;
+      for (int32_t slot = 0; slot < kSlots; ++slot) {
+        rows.push_back({.slot = slot,
+                        .index = index,
+                        .token = ids_of(slot, kTogether)[static_cast<size_t>(index)],
+                        .logits = true});
+      }
+      card.seat->Run(rows);
+      for (int32_t slot = 0; slot < kSlots; ++slot) {
+        const std::span<const float> logits = card.seat->Logits(slot);
+        together[static_cast<size_t>(slot)].emplace_back(logits.begin(), logits.end());
+      }
+    }
+    for (int32_t slot = 0; slot < kSlots; ++slot) {
+      std::printf("  slot %d of four: ", slot);
+      ExpectSameBits(together[static_cast<size_t>(slot)], apart[static_cast<size_t>(slot)]);
+    }
+    if (of.kind == kLru) {
+      EXPECT_GT(card.seat->ReadResidencyStatus().counters.moves, 100U);
+    }
+  }
+}
+
 // Attention of prompts rounds its operands to f16 where planes are f16. A model's answer to such
 // roundings depends on the model (one of random weights picks other experts at once), so the
 // measure is what the CPU's own numbers do when planes change from f16 to f32, which is rounding of
