@@ -88,6 +88,7 @@ class Collecting final : public HttpExchange {
   void Post(std::function<void()> call) override {
     {
       std::lock_guard lock(mutex_);
+      if (closed_) return;  // nobody runs it, and it may hold this exchange
       calls_.push_back(std::move(call));
     }
     changed_.notify_all();
@@ -105,6 +106,7 @@ class Collecting final : public HttpExchange {
       call();
       lock.lock();
     }
+    closed_ = true;
     calls_.clear();
   }
 
@@ -119,6 +121,7 @@ class Collecting final : public HttpExchange {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> calls_;
+  bool closed_ = false;
   // Of the thread that runs the calls.
   int status_ = 0;
   std::string body_;
