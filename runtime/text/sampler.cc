@@ -79,6 +79,7 @@ Sampler::Sampler(SamplingParams params, Shape shape, std::shared_ptr<const DryBr
   places_.reserve(shape.vocabulary_size);
   const size_t probs = std::min(static_cast<size_t>(params_.n_probs), shape.vocabulary_size);
   allowed_.reserve(best_needed_ > 0 ? limits::kBestLogits : 0);
+  lowered_.reserve(best_needed_ > 0 && !params_.logit_bias.empty() ? limits::kBestLogits : 0);
   if (Listed(SamplerStage::kAdaptiveP)) adapted_.reserve(shape.vocabulary_size);
   // As if tokens of just the target had been drawn for ever.
   adaptive_weight_ = 1.0 / (1.0 - params_.adaptive_decay);
@@ -88,8 +89,25 @@ Sampler::Sampler(SamplingParams params, Shape shape, std::shared_ptr<const DryBr
 }
 
 size_t Sampler::BestNeeded() const {
+  const size_t looked_at = LookedAt();
+  if (looked_at == 0 || params_.logit_bias.empty()) return looked_at;
+  // Biases that only lower push no more tokens out of the best than there are of them, and none
+  // into them that is not among so many more.
+  std::vector<TokenId> lowered;
+  for (const LogitBias& entry : params_.logit_bias) {
+    if (entry.token < 0 || static_cast<size_t>(entry.token) >= shape_.vocabulary_size) continue;
+    if (!(entry.bias <= 0.0f)) return 0;
+    lowered.push_back(entry.token);
+  }
+  std::sort(lowered.begin(), lowered.end());
+  lowered.erase(std::unique(lowered.begin(), lowered.end()), lowered.end());
+  return looked_at + lowered.size();
+}
+
+// So many of the best of a row, its biases applied, are all that a draw looks at; 0: all of it.
+size_t Sampler::LookedAt() const {
   const bool raw_probabilities = params_.n_probs > 0 && !params_.post_sampling_probs;
-  if (!params_.logit_bias.empty() || raw_probabilities || params_.mirostat != 0) return 0;
+  if (raw_probabilities || params_.mirostat != 0) return 0;
   const bool edits = (PenaltiesOn() && Listed(SamplerStage::kPenalties)) ||
                      (DryOn() && Listed(SamplerStage::kDry));
   if (edits) return 0;
@@ -211,18 +229,37 @@ Sampled Sampler::SampleBest(std::span<const Candidate> best, GrammarState* gramm
   Sampled sampled = TryBest(best);
   if (grammar == nullptr || grammar->Allows(sampled.token)) return sampled;
   allowed_.clear();
+  // One more than a chain's cut keeps: of just as many the whole row's draw makes no cut, and
+  // looks at them in another order.
+  const size_t wanted = best_needed_ + (greedy_ ? 0 : 1);
   for (size_t i = 0; grammar->constrains() && i < best.size(); ++i) {
-    if (allowed_.size() + (best.size() - i) < best_needed_) break;
+    if (allowed_.size() + (best.size() - i) < wanted) break;
     if (grammar->Allows(best[i].token)) allowed_.push_back(best[i]);
-    if (allowed_.size() == best_needed_) return TryBest(allowed_);
+    if (allowed_.size() == wanted) return TryBest(allowed_);
   }
   sampled.token = kNoToken;
   return sampled;
 }
 
+// The best of a row with its biases, best first again.
+std::span<const Candidate> Sampler::Lowered(std::span<const Candidate> best) {
+  lowered_.assign(best.begin(), best.end());
+  for (const LogitBias& entry : params_.logit_bias) {
+    for (Candidate& candidate : lowered_) {
+      if (candidate.token != entry.token) continue;
+      candidate.logit = ToLogit(static_cast<double>(candidate.logit) + entry.bias);
+      break;
+    }
+  }
+  std::sort(lowered_.begin(), lowered_.end(), Better);
+  return lowered_;
+}
+
 Sampled Sampler::TryBest(std::span<const Candidate> best) {
   Sampled sampled;
+  if (!params_.logit_bias.empty()) best = Lowered(best);
   if (greedy_) {
+    if (!(best.front().logit > kBanned)) ThrowNothingLeft();
     sampled.token = best.front().token;
     return sampled;
   }

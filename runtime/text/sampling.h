@@ -189,7 +189,8 @@ class Sampler {
   void AcceptPrompt(std::span<const TokenId> tokens);
 
   // So many of a row's best logits are all that a draw looks at: the argmax of a greedy choice, the
-  // first cut of a chain that begins with top-k. 0: a draw needs the whole row.
+  // first cut of a chain that begins with top-k, and as many more as biases lower. 0: a draw needs
+  // the whole row.
   size_t best_needed() const { return best_needed_; }
   // As Sample, from the best of a row: at least best_needed() of them (or all there are), best
   // first with ties to the lower id. The same token as from the whole row. Where the grammar
@@ -202,6 +203,8 @@ class Sampler {
  private:
   void CheckRow(std::span<const float> logits) const;
   size_t BestNeeded() const;
+  size_t LookedAt() const;
+  std::span<const Candidate> Lowered(std::span<const Candidate> best);
   Sampled Try(std::span<const float> logits, const TokenMask* mask);
   Sampled TryBest(std::span<const Candidate> best);
   size_t ChainThenDraw(Sampled& sampled);
@@ -264,6 +267,7 @@ class Sampler {
   std::vector<size_t> places_;
   std::vector<Candidate> best_;
   std::vector<Candidate> allowed_;
+  std::vector<Candidate> lowered_;  // the best of a row with its biases
   std::vector<double> adapted_;
   std::vector<TokenProbability> top_;
 };

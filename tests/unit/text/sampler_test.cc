@@ -447,6 +447,62 @@ TEST(SamplerTest, TheBestOfARowGiveTheTokensOfTheWholeRow) {
   }
 }
 
+// Bans and other biases that only lower: as many more of the best make up for them.
+TEST(SamplerTest, TheBestOfARowGiveTheTokensOfTheWholeRowUnderBiasesThatLower) {
+  std::mt19937 random(22);
+  for (const double temperature : {0.0, 0.8, 1.3}) {
+    SamplingParams params;
+    params.seed = 5;
+    params.temperature = temperature;
+    params.top_k = 12;
+    params.top_p = 1.0;
+    params.min_p = 0.0;
+    params.n_probs = temperature > 0 ? 12 : 0;
+    params.post_sampling_probs = true;
+    // Five tokens, one of them twice; what is no token of the vocabulary counts for nothing.
+    params.logit_bias = {{3, -kInf}, {4, -1.0},   {5, -0.25F}, {4, -0.5},
+                         {6, 0.0},   {8, -1e38F}, {200, 2.0},  {-1, 2.0}};
+    const size_t needed = (temperature > 0 ? 12U : 1U) + 5U;
+    Sampler whole(params, {.vocabulary_size = 200, .context = 1});
+    Sampler few(params, {.vocabulary_size = 200, .context = 1});
+    ASSERT_EQ(few.best_needed(), needed);
+    for (int i = 0; i < 400; ++i) {
+      std::vector<float> row = RandomRow(random, 200);
+      for (float& logit : row) logit = std::round(2 * logit) / 2;  // ties
+      // All biased tokens are at or near the top, so that each takes a place and loses it.
+      for (size_t id = 3; id < 9; ++id) row[id] = i % 2 == 0 ? 6.5F : 6.0F;
+      row[7] = kNan;
+      row[9] = -kInf;
+      std::vector<Candidate> best;
+      SelectBest(row, needed + (i % 3 == 0 ? 4 : 0), best);
+      const Sampled a = whole.Sample(row);
+      const Sampled b = few.SampleBest(best);
+      ASSERT_EQ(a.token, b.token);
+      ASSERT_EQ(a.value, b.value);
+      ASSERT_EQ(a.top.size(), b.top.size());
+      for (size_t place = 0; place < a.top.size(); ++place) {
+        ASSERT_EQ(a.top[place].token, b.top[place].token);
+        ASSERT_EQ(a.top[place].value, b.top[place].value);
+      }
+    }
+  }
+}
+
+TEST(SamplerTest, TheBestOfARowAllBannedAreRefusedAsTheWholeRowIs) {
+  for (const double temperature : {0.0, 1.0}) {
+    SamplingParams params;
+    params.temperature = temperature;
+    params.top_k = 2;
+    params.logit_bias = {{0, -kInf}, {1, -kInf}, {2, -kInf}, {3, -kInf}};
+    Sampler whole(params, {.vocabulary_size = 4, .context = 1});
+    Sampler few(params, {.vocabulary_size = 4, .context = 1});
+    std::vector<Candidate> best;
+    SelectBest(kFour, 64, best);
+    EXPECT_THROW(whole.Sample(kFour), Error);
+    EXPECT_THROW(few.SampleBest(best), Error);
+  }
+}
+
 TEST(SamplerTest, ChainsThatLookAtTheWholeRowSaySo) {
   const auto needed = [](auto change) {
     SamplingParams params;
@@ -462,6 +518,8 @@ TEST(SamplerTest, ChainsThatLookAtTheWholeRowSaySo) {
   EXPECT_EQ(needed([](SamplingParams& p) { p.mirostat = 2; }), 0U);
   EXPECT_EQ(needed([](SamplingParams& p) { p.n_probs = 2; }), 0U);
   EXPECT_EQ(needed([](SamplingParams& p) { p.logit_bias = {{3, 1.0}}; }), 0U);
+  EXPECT_EQ(needed([](SamplingParams& p) { p.logit_bias = {{3, -kInf}, {4, 1e-9F}}; }), 0U);
+  EXPECT_EQ(needed([](SamplingParams& p) { p.logit_bias = {{3, -kInf}, {4, -1}}; }), 42U);
   EXPECT_EQ(needed([](SamplingParams& p) { p.samplers = {kTopP, kTopK, kTemperature}; }), 0U);
 }
 

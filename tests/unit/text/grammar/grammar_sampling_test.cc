@@ -108,6 +108,39 @@ TEST_F(GrammarSamplingTest, TheBestOfARowGiveTheSameTokens) {
   }
 }
 
+// Just as many allowed tokens as a cut keeps, once the bans are out: no cut is made in the whole
+// row.
+TEST_F(GrammarSamplingTest, TheBestOfARowGiveTheSameTokensWhereTheGrammarLeavesNothingToCut) {
+  constexpr float kBan = -std::numeric_limits<float>::infinity();
+  for (const char* gbnf : {"root ::= [abcdefg]", "root ::= [abcdefgh]", "root ::= [abcdefghi]"}) {
+    for (const bool bans : {false, true}) {
+      SamplingParams params;
+      params.seed = 78;
+      params.temperature = 1.0;
+      params.top_k = 7;
+      params.top_p = 1.0;
+      params.min_p = 0.0;
+      if (bans) params.logit_bias = {{'b', kBan}, {'x', kBan}};
+      Sampler whole = Make(params);
+      Sampler few = Make(params);
+      GrammarState one = State(gbnf);
+      GrammarState two = State(gbnf);
+      ASSERT_EQ(few.best_needed(), bans ? 9U : 7U);
+      for (uint32_t n = 0; n < 100; ++n) {
+        std::vector<float> row = Row(n);
+        for (size_t id = 'a'; id <= 'i'; ++id) row[id] += 7.0f;
+        row['x'] = row['y'] = 15.0f;  // refused at first
+        const TokenId expected = whole.Sample(row, &one).token;
+        std::vector<Candidate> best;
+        SelectBest(row, 64, best);
+        TokenId token = few.SampleBest(best, &two).token;
+        if (token == kNoToken) token = few.SampleAllowed(row, two).token;
+        ASSERT_EQ(token, expected) << gbnf << ' ' << bans << ' ' << n;
+      }
+    }
+  }
+}
+
 TEST_F(GrammarSamplingTest, NothingLeftIsAnError) {
   SamplingParams params;
   params.logit_bias = {{'a', -std::numeric_limits<float>::infinity()}};
