@@ -78,6 +78,11 @@ bool Drafting(const serve::ServeSettings& settings) {
   return settings.draft.kind != engine::DraftKind::kOff && settings.draft.tokens_max > 0;
 }
 
+// By the model's own draft head.
+bool DraftsOfHead(const serve::ServeSettings& settings) {
+  return Drafting(settings) && settings.draft.kind == engine::DraftKind::kMtp;
+}
+
 // Seconds since 1970; the start of this process for a file that does not say.
 int64_t LastWritten(const std::string& path) {
   struct stat found{};
@@ -207,7 +212,8 @@ ServedModel::ServedModel(const serve::ServeSettings& asked, const std::string& p
   for (const plugin::Verdict& verdict : discovery.verdicts) {
     if (verdict.skipped) LOG(WARNING) << "plugin skipped: " << verdict.path << ": " << verdict.text;
   }
-  const plugin::TrialOptions trial = {.build = exec::BuildForTrial};
+  const plugin::TrialOptions trial =
+      exec::TrialOf(DraftsOfHead(asked) ? asked.draft.tokens_max : 0);
   const plugin::Selection selection = plugin::Select(*model_, discovery, &trial);
   LOG(INFO) << "plugin " << selection.plugin.name << ' ' << selection.plugin.version << " from "
             << selection.plugin.path;
@@ -432,7 +438,7 @@ exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
   options.residency.kind = settings.residency;
   if (Drafting(settings)) {
     options.window_rows = settings.draft.tokens_max + 1;
-    options.drafts = settings.draft.kind == engine::DraftKind::kMtp;
+    options.drafts = DraftsOfHead(settings);
   }
   options.residency.trace = settings.routing_trace;
   return options;

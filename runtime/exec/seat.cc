@@ -385,6 +385,31 @@ void CheckDeviceName(std::string_view name) {
                                      "', must be auto, none, or one card: CUDA0, CUDA1, …");
 }
 
+namespace {
+
+bool OnHost(const SeatOptions& options) {
+  return options.device == "none" || options.device == "cpu" ||
+         options.placing.place == memory::Place::kHost;
+}
+
+// "auto" with nothing said that only a card can do.
+bool AnyDevice(const SeatOptions& options) {
+  return options.device == "auto" && options.placing.place == memory::Place::kAuto;
+}
+
+}  // namespace
+
+void CheckDraftDevice(const SeatOptions& options, const std::function<bool()>& card_is_there) {
+  if (options.window_rows <= 1 || OnHost(options)) return;
+  const bool any = AnyDevice(options);
+  if (any && !card_is_there()) return;
+  throw Error(ErrorKind::kUnsupported,
+              std::string("--draft: drafts run on the CPU only in this version, and ") +
+                  (any ? "there is a card here that the model would run on"
+                       : "the model was asked to run on a card") +
+                  "; give -dev none, or leave --draft off");
+}
+
 std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& instance,
                                const SeatOptions& options) {
   const plugin::Description& description = instance.description();
@@ -406,21 +431,14 @@ std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& 
     };
   }
   CheckDeviceName(options.device);
-  const memory::Place place = options.placing.place;
-  if (options.device == "none" || options.device == "cpu" || place == memory::Place::kHost) {
+  CheckDraftDevice(options, CardIsThere);
+  // What that lets through with drafts has no card to run on.
+  if (OnHost(options) || options.window_rows > 1) {
     return std::make_unique<CpuSeat>(model, source, options);
   }
-  const auto load_card = [&] {
-    if (options.window_rows > 1) {
-      throw Error(ErrorKind::kUnsupported,
-                  "--draft: drafts are verified on the CPU only in this version; take --draft off, "
-                  "or --device none");
-    }
-    return LoadCardSeat(model, source, options);
-  };
-  if (options.device != "auto" || place != memory::Place::kAuto) return load_card();
+  if (!AnyDevice(options)) return LoadCardSeat(model, source, options);
   try {
-    return load_card();
+    return LoadCardSeat(model, source, options);
   } catch (const Error& error) {
     const bool of_cards = error.kind() == ErrorKind::kDevice ||
                           error.kind() == ErrorKind::kNoMemory ||

@@ -70,7 +70,7 @@ class SharedPage {
     const LoadedPlugin plugin = LoadPlugin(path);
     const HostModel host_model(model);
     Probe(plugin, host_model.raw());
-    Instance instance(plugin, model, {});
+    Instance instance(plugin, model, options.instance);
     if (options.build) options.build(instance);
   } catch (...) {
     // Refused: the same calls in the parent are to say so. An exception that crossed the ABI in a

@@ -18,6 +18,8 @@ struct TrialOptions {
   // Of all calls together. Sound plugins take milliseconds; a busy machine may be a hundred times
   // slower.
   std::chrono::milliseconds limit{20000};
+  // What the child's instance is made with.
+  InstanceOptions instance = {};
   // Called in the child with the plugin's instance; what it throws is no matter of the trial.
   std::function<void(Instance&)> build = {};
 };

@@ -67,6 +67,24 @@ TEST_F(EvilTest, AnEvilPluginIsPassedOverForASoundOne) {
   EXPECT_THAT(chosen.others[0].text, HasSubstr("libevil.so, create: crashed"));
 }
 
+// Only an instance that is asked for drafts describes and builds them.
+TEST_F(EvilTest, WhatDraftsReachIsTriedWhereTheyAreAskedFor) {
+  const model::ModelFile model = Open();
+  for (const char* deed : {"", "crash_in_draft_describe", "crash_in_draft_build"}) {
+    ::setenv("EVIL", deed, 1);
+    const TrialOptions without = exec::TrialOf(0);
+    EXPECT_EQ(Select(model, Find(), &without).plugin.name, "fake");
+    const TrialOptions with = exec::TrialOf(3);
+    const auto refusal = RefusalOf([&] {
+      Select(model, Find(), &with);
+      throw Error(ErrorKind::kInternal, "chosen");
+    });
+    const std::string call = std::string(deed).substr(std::string(deed).rfind('_') + 1);
+    EXPECT_THAT(refusal.message,
+                HasSubstr(call.empty() ? "chosen" : binary() + ", " + call + ": crashed: "));
+  }
+}
+
 struct Deed {
   const char* deed;
   const char* says;  // after the path, where it begins with a comma
@@ -183,6 +201,14 @@ TEST_F(EvilTest, TheServerRefusesTheModelAndNamesPluginAndCall) {
     EXPECT_EQ(done.exit_code, 65) << done.output;
     const std::string call = std::string(deed).substr(std::string(deed).rfind('_') + 1);
     EXPECT_THAT(done.output, HasSubstr(binary() + ", " + call + ": "));
+    EXPECT_THAT(done.output, HasSubstr("tried in a process of its own; the plugin is broken"));
+  }
+  std::vector<std::string> drafting = command;
+  drafting.insert(drafting.end(), {"--device", "none", "--draft", "mtp"});
+  for (const char* deed : {"crash_in_draft_describe", "exit_in_draft_build"}) {
+    ::setenv("EVIL", deed, 1);
+    const auto done = apps::check::RunChild(drafting, std::chrono::seconds(60));
+    EXPECT_EQ(done.exit_code, 65) << done.output;
     EXPECT_THAT(done.output, HasSubstr("tried in a process of its own; the plugin is broken"));
   }
 }

@@ -10,6 +10,7 @@
 #include "runtime/base/limits.h"
 #include "runtime/base/log.h"
 #include "runtime/exec/cpu/read_rate.h"
+#include "runtime/exec/draft_graph.h"
 #include "runtime/exec/lower/lower.h"
 #include "runtime/graph/abi.h"
 #include "runtime/graph/builder.h"
@@ -58,12 +59,16 @@ CpuSeat::CpuSeat(const model::ModelFile& model, const SeatSource& source,
   const int32_t threads = ThreadsOf(options);
   PrepareKernels(description_);
   std::vector<LoweredGraph> lowered =
-      LowerAll(source.build, limits_.rows_max, options.observe, options);
+      LowerAll(source.build, limits_.rows_max, options.observe, options, {});
   std::vector<LoweredGraph> drafts;
   if (source.build_draft) {
     limits_.drafts = true;
     draft_inputs_.emplace(limits_.slots);
-    drafts = LowerAll(source.build_draft, std::min(limits_.slots, limits_.rows_max), {}, options);
+    const auto check = [&](const graph::Graph& graph) {
+      CheckDraftGraph(graph, description_, source.plugin);
+    };
+    drafts =
+        LowerAll(source.build_draft, std::min(limits_.slots, limits_.rows_max), {}, options, check);
   }
   for (const std::vector<LoweredGraph>* graphs : {&lowered, &drafts}) {
     for (const LoweredGraph& graph : *graphs) {
@@ -130,9 +135,9 @@ std::function<double()> CpuSeat::MemoryReadMeter() {
   return [this, meter] { return meter->Measure(*pool_); };
 }
 
-std::vector<LoweredGraph> CpuSeat::LowerAll(const BuildEntry& entry, int32_t rows_max,
-                                            const std::vector<std::string>& observe,
-                                            const SeatOptions& options) const {
+std::vector<LoweredGraph> CpuSeat::LowerAll(
+    const BuildEntry& entry, int32_t rows_max, const std::vector<std::string>& observe,
+    const SeatOptions& options, const std::function<void(const graph::Graph&)>& check) const {
   LowerOptions lower{.backend = backend_,
                      .threads = ThreadsOf(options),
                      .slots = limits_.slots,
@@ -142,6 +147,7 @@ std::vector<LoweredGraph> CpuSeat::LowerAll(const BuildEntry& entry, int32_t row
   std::vector<LoweredGraph> lowered;
   for (const int32_t rows : RowBuckets(rows_max)) {
     graph::Graph graph = BuildGraph(entry, rows, rows, BL_DEVICE_CPU);
+    if (check) check(graph);
     lower.rows = rows;
     lowered.push_back(Lower(std::move(graph), description_, lower));
   }

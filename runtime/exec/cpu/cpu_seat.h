@@ -55,9 +55,11 @@ class CpuSeat : public Seat {
 
  private:
   // Of the main entry or of drafts, each up to `rows_max` rows.
+  // `check` is called with each graph before it is lowered.
   std::vector<LoweredGraph> LowerAll(const BuildEntry& entry, int32_t rows_max,
                                      const std::vector<std::string>& observe,
-                                     const SeatOptions& options) const;
+                                     const SeatOptions& options,
+                                     const std::function<void(const graph::Graph&)>& check) const;
   // The slots' states that the first steps of drafts start from.
   void SetDraftInputs(std::span<const DraftRow> rows);
   // What the pass takes of the host beside weights.

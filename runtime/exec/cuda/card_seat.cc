@@ -869,6 +869,15 @@ bool DriverIsThere() {
   return cudaDriverGetVersion(&version) == cudaSuccess && version > 0;
 }
 
+bool CardIsThere() {
+  try {
+    return LoadOnCard<bool>(RealDriver(), "auto", [](const CardInfo&) { return true; });
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDevice && error.kind() != ErrorKind::kNoMemory) throw;
+    return false;
+  }
+}
+
 std::vector<std::string> CardLines() { return DescribeCards(RealDriver()); }
 
 std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& model, const SeatSource& source,

@@ -41,6 +41,26 @@ void Reach(std::string_view call, void* out = nullptr, size_t bytes = 0) {
 
 __attribute__((constructor)) void AtLoad() { Reach("load"); }
 
+bl_status Build(bl_instance* instance, const bl_builder* builder, const bl_build* build);
+bl_status BuildDraft(bl_instance* instance, const bl_builder* builder, const bl_build* build);
+bl_status Run(const bl_args* args, int32_t row);
+
+// The sound description with one entry and one kernel put before the sound ones; where drafts are
+// asked for, the main entry is their step, too.
+struct Spoilt {
+  bl_seat seat;
+  bl_entry entries[2];
+  bl_entry sound_entry;
+  bl_kernel kernel;
+  bl_op ops[2];
+  bl_weight weight;
+  bool drafts;
+};
+Spoilt& TheSpoilt() {
+  static Spoilt spoilt;
+  return spoilt;
+}
+
 bl_status Probe(const bl_model* model, const bl_sink* sink, bl_claim* out) {
   Reach("probe", out, sizeof(*out));
   return Calls::Probe(model, sink, out);
@@ -49,28 +69,17 @@ bl_status Probe(const bl_model* model, const bl_sink* sink, bl_claim* out) {
 bl_status Create(const bl_host* host, const bl_model* model, const bl_params* params,
                  bl_instance** out) {
   Reach("create", out, sizeof(*out));
+  TheSpoilt().drafts = (params->features & BL_FEATURE_DRAFT) != 0;
   return Calls::Create(host, model, params, out);
-}
-
-bl_status Build(bl_instance* instance, const bl_builder* builder, const bl_build* build);
-bl_status Run(const bl_args* args, int32_t row);
-
-// The sound description with one entry and one kernel put before the sound ones.
-struct Spoilt {
-  bl_seat seat;
-  bl_entry entry;
-  bl_entry sound_entry;
-  bl_kernel kernel;
-  bl_op ops[2];
-  bl_weight weight;
-};
-Spoilt& TheSpoilt() {
-  static Spoilt spoilt;
-  return spoilt;
 }
 
 bl_status Build(bl_instance* instance, const bl_builder* builder, const bl_build* build) {
   Reach("build");
+  return TheSpoilt().sound_entry.build(instance, builder, build);
+}
+
+bl_status BuildDraft(bl_instance* instance, const bl_builder* builder, const bl_build* build) {
+  Reach("draft_build");
   return TheSpoilt().sound_entry.build(instance, builder, build);
 }
 
@@ -87,9 +96,17 @@ bl_status Describe(bl_instance* instance, const bl_seat** out) {
   if (status != BL_OK) return status;
   Spoilt& spoilt = TheSpoilt();
   spoilt.seat = *sound;
-  spoilt.entry = spoilt.sound_entry = *sound->entries;
-  spoilt.entry.build = Build;
-  spoilt.seat.entries = &spoilt.entry;
+  spoilt.sound_entry = *sound->entries;
+  for (bl_entry& entry : spoilt.entries) entry = spoilt.sound_entry;
+  spoilt.entries[0].build = Build;
+  spoilt.seat.entries = spoilt.entries;
+  if (spoilt.drafts) {
+    Reach("draft_describe");
+    spoilt.entries[1].name = "draft";
+    spoilt.entries[1].kind = BL_ENTRY_DRAFT_STEP;
+    spoilt.entries[1].build = BuildDraft;
+    spoilt.seat.n_entries = 2;
+  }
   spoilt.ops[0] = sound->ops[0];
   spoilt.ops[1] = sound->ops[1];
   spoilt.kernel = *sound->ops[0].kernels;

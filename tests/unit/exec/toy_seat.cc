@@ -100,17 +100,18 @@ std::unique_ptr<exec::CpuSeat> ToySeat::Load(const Build& build, exec::SeatOptio
   MakeModel();
   options.pin = false;
   if (options.threads == 0) options.threads = 2;
-  const exec::SeatSource source = {.plugin = "toy",
-                                   .description = &description,
-                                   .build = [&](const bl_builder& builder, const bl_build&) {
-                                     sdk::Graph g(&builder);
-                                     try {
-                                       build(g);
-                                     } catch (const sdk::Failure& failure) {
-                                       throw Error(ErrorKind::kInternal,
-                                                   failure.what());  // as an instance reports it
-                                     }
-                                   }};
+  const auto with = [](const Build& made) {
+    return [&made](const bl_builder& builder, const bl_build&) {
+      sdk::Graph g(&builder);
+      try {
+        made(g);
+      } catch (const sdk::Failure& failure) {
+        throw Error(ErrorKind::kInternal, failure.what());  // as an instance reports it
+      }
+    };
+  };
+  exec::SeatSource source = {.plugin = "toy", .description = &description, .build = with(build)};
+  if (draft) source.build_draft = with(draft);
   return std::make_unique<exec::CpuSeat>(*model_, source, options);
 }
 

@@ -53,6 +53,7 @@ class ToySeat {
 
   plugin::Description description;
   sdk::Weight table;
+  Build draft;  // where set, what Load has as the draft's step
   // Where set, what Lower builds with, instead of the standard set and the description's operators.
   const graph::OperatorSet* operators = nullptr;
 
