@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
 #include <map>
 #include <set>
 #include <sstream>
@@ -18,6 +22,7 @@ namespace bloomery::apps {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 struct Result {
   int code = 0;
@@ -135,6 +140,9 @@ const Flaw kFlaws[] = {
     Flaw{"peeks_slot", "state.slots_are_apart", "beside rows of another slot"},
     Flaw{"misrecorded", "chat.answers_parse_as_recorded", "recording 1: content"},
     Flaw{"misrecorded", "chat.requests_render_as_recorded", "recording 0: the prompt"},
+    Flaw{"no_request", "chat.answers_parse_as_recorded", "recording 0: request_json is null"},
+    Flaw{"no_request", "chat.requests_render_as_recorded", "recording 0: request_json is null"},
+    Flaw{"no_function", "chat.answers_parse_as_recorded", "tool call 0 has no object 'function'"},
 };
 
 class CheckPlugin : public testing::Test {
@@ -210,6 +218,33 @@ TEST_F(CheckPlugin, RunsTokensAndPrintsLogitsAndObservations) {
   EXPECT_NE(rows[0]["logits"][0].GetDouble(), rows[1]["logits"][0].GetDouble());
   EXPECT_THAT(Check({kFake, "--model", model_, "--tokens", "48"}).err,
               HasSubstr("48 is outside of a vocabulary of 48"));
+}
+
+TEST_F(CheckPlugin, LogitsThatAreNoNumbersAreNullAndSaidToBeSo) {
+  // The head is the table: the largest floats, with the signs of token 5, make token 7's logit
+  // beside it more than a float holds.
+  std::string bytes = test::FakeModel().Bytes();
+  const std::string table = test::FakeValues(uint64_t{64} * 48, 1);
+  const size_t at = bytes.find(table);
+  ASSERT_NE(at, std::string::npos);
+  for (size_t i = 0; i < 64; ++i) {
+    float value = 0;
+    std::memcpy(&value, &table[(5 * 64 + i) * sizeof(float)], sizeof(float));
+    value = std::copysign(std::numeric_limits<float>::max(), value);
+    std::memcpy(&bytes[at + (7 * 64 + i) * sizeof(float)], &value, sizeof(float));
+  }
+  const std::string model = dir_.File("large.gguf");
+  std::ofstream(model, std::ios::binary) << bytes;
+  const Result run = Check({kFake, "--model", model, "--tokens", "5"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const rapidjson::Document report = ParseJson(run.out, "token run");
+  const auto& row = report["rows"][0];
+  EXPECT_TRUE(row["logits"][7].IsNull());
+  EXPECT_TRUE(row["logits"][8].IsNumber());
+  ASSERT_TRUE(row.HasMember("not_finite")) << run.out;
+  EXPECT_EQ(WriteJson(row["not_finite"]), R"(["logits"])");
+  const Result sound = Check({kFake, "--model", model_, "--tokens", "5"});
+  EXPECT_THAT(sound.out, Not(HasSubstr("not_finite")));
 }
 
 TEST_F(CheckPlugin, BadCommandLinesAreRefusedWithTheUsage) {

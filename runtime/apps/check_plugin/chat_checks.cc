@@ -90,6 +90,30 @@ std::string Text(const rapidjson::Value& object, const char* key) {
   return {member->value.GetString(), member->value.GetStringLength()};
 }
 
+// Throws Failed for what is no JSON object.
+rapidjson::Document Object(const char* text, const std::string& what) {
+  Expect(text != nullptr, what + " is null");
+  rapidjson::Document document = ParseJson(text, what);
+  Expect(document.IsObject(), what + " is no object");
+  return document;
+}
+
+// The `function` of each recorded tool call.
+std::vector<const rapidjson::Value*> CallsOf(const rapidjson::Document& message) {
+  std::vector<const rapidjson::Value*> functions;
+  const rapidjson::Value* calls = FindNonNull(message, "tool_calls");
+  if (calls == nullptr) return functions;
+  Expect(calls->IsArray(), "message_json: 'tool_calls' is no array");
+  for (const rapidjson::Value& call : calls->GetArray()) {
+    const rapidjson::Value* function = call.IsObject() ? FindNonNull(call, "function") : nullptr;
+    Expect(function != nullptr && function->IsObject(), "message_json: tool call " +
+                                                            std::to_string(functions.size()) +
+                                                            " has no object 'function'");
+    functions.push_back(function);
+  }
+  return functions;
+}
+
 void ExpectText(const std::string& what, const std::string& got, const std::string& recorded) {
   Expect(got == recorded, what + " is '" + Printable(got, 300) + "', recorded is '" +
                               Printable(recorded, 300) + "'");
@@ -122,13 +146,12 @@ void Compare(const chat::AssistantTurn& turn, const rapidjson::Document& message
              const std::string& what) {
   ExpectText(what + ": content", turn.content, Text(message, "content"));
   ExpectText(what + ": reasoning_content", turn.reasoning, Text(message, "reasoning_content"));
-  const auto calls = message.FindMember("tool_calls");
-  const size_t n = calls == message.MemberEnd() ? 0 : calls->value.Size();
+  const std::vector<const rapidjson::Value*> calls = CallsOf(message);
+  const size_t n = calls.size();
   Expect(turn.calls.size() == n, what + ": the answer has " + std::to_string(turn.calls.size()) +
                                      " tool calls, recorded are " + std::to_string(n));
   for (size_t i = 0; i < n; ++i) {
-    const rapidjson::Value& function =
-        calls->value[static_cast<rapidjson::SizeType>(i)]["function"];
+    const rapidjson::Value& function = *calls[i];
     const std::string call = what + ", call " + std::to_string(i);
     ExpectText(call + ": name", turn.calls[i].name, Text(function, "name"));
     ExpectText(call + ": arguments", Canonical(turn.calls[i].arguments, call),
@@ -145,8 +168,8 @@ void AnswersParseAsRecorded(const Subject& subject) {
     const bl_chat_recording recording = recordings[i];
     if (recording.output == nullptr || recording.message_json == nullptr) continue;
     const std::string what = "recording " + std::to_string(i);
-    const rapidjson::Document request = ParseJson(recording.request_json, what);
-    const rapidjson::Document message = ParseJson(recording.message_json, what);
+    const rapidjson::Document request = Object(recording.request_json, what + ": request_json");
+    const rapidjson::Document message = Object(recording.message_json, what + ": message_json");
     const chat::OutputFormat format = surface.FormatOf(request);
     Compare(Parse(format, recording.output, nullptr), message, what);
     for (int cut = 0; cut < kCuts; ++cut) {
@@ -165,7 +188,7 @@ void RequestsRenderAsRecorded(const Subject& subject) {
     const bl_chat_recording recording = recordings[i];
     if (recording.prompt == nullptr) continue;
     const std::string what = "recording " + std::to_string(i);
-    const rapidjson::Document request = ParseJson(recording.request_json, what);
+    const rapidjson::Document request = Object(recording.request_json, what + ": request_json");
     ExpectText(what + ": the prompt", surface.Render(request).text, recording.prompt);
     ++rendered;
   }

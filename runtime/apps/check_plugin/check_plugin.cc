@@ -42,7 +42,8 @@ constexpr std::string_view kUsage =
     "  --time-limit  seconds for one test (default 30)\n"
     "  --in-process  run in this process, for a debugger: a crash ends everything\n"
     "  --tokens      no tests: run these tokens and print their logits as JSON, to compare with\n"
-    "                another implementation; --observe: and this exported value (layer.0.in)\n"
+    "                another implementation; --observe: and this exported value (layer.0.in);\n"
+    "                what is no number is null, and named in the token's \"not_finite\"\n"
     "  --list        print the names of the tests and stop\n";
 
 struct Options {

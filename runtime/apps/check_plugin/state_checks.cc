@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "runtime/apps/check_plugin/check.h"
+#include "runtime/apps/check_plugin/plane_names.h"
 #include "runtime/exec/cpu/cpu_seat.h"
 #include "runtime/exec/seat.h"
-#include "runtime/memory/planes.h"
 #include "runtime/plugin/instance.h"
 
 namespace bloomery::apps::check {
@@ -103,39 +103,21 @@ class RunningSeat {
   std::unique_ptr<exec::Seat> seat_;
 };
 
-// Names the plane that byte `at` belongs to, of bytes that hold one plane after the other: `rows`
-// rows of each append plane, or, of a checkpoint, the lane of each fixed one and the last rows of
-// each ring.
-std::string PlaneAt(const plugin::Description& description, bool checkpoint, size_t rows,
-                    size_t at) {
-  size_t end = 0;
-  for (const plugin::Plane& plane : description.planes) {
-    if ((plane.rule != BL_PLANE_APPEND) != checkpoint) continue;
-    if (checkpoint) rows = plane.rule == BL_PLANE_FIXED ? 1 : plane.window - 1;
-    end += memory::PlaneRowBytes({.name = plane.name,
-                                  .plane_class = plane.plane_class,
-                                  .rule = plane.rule,
-                                  .type = plane.type,
-                                  .width = static_cast<int64_t>(plane.width)}) *
-           rows;
-    if (at < end) return "plane '" + plane.name + "' of layer " + std::to_string(plane.layer);
-  }
-  return "a plane";
-}
-
 void RunningSeat::ExpectSameState(int32_t slot, int32_t other, const std::string& what) {
   if (!seat_->inexact_operators().empty()) return;  // rows of a band differ, and so do planes
   Expect(seat_->Length(slot) == seat_->Length(other), what + ": the slots hold other rows");
   const auto compare = [&](const std::vector<std::byte>& a, const std::vector<std::byte>& b,
-                           bool checkpoint, size_t rows) {
+                           const auto& plane_at) {
     const auto [at, unused] = std::ranges::mismatch(a, b);
     if (at == a.end()) return;
-    throw Failed(what + ": " +
-                 PlaneAt(description(), checkpoint, rows, static_cast<size_t>(at - a.begin())) +
+    throw Failed(what + ": " + plane_at(static_cast<uint64_t>(at - a.begin())) +
                  " holds other bytes");
   };
-  compare(Rows(slot), Rows(other), false, static_cast<size_t>(seat_->Length(slot)));
-  compare(Checkpoint(slot), Checkpoint(other), true, 1);
+  compare(Rows(slot), Rows(other), [&](uint64_t at) {
+    return PlaneOfRowsAt(description(), static_cast<uint64_t>(seat_->Length(slot)), at);
+  });
+  compare(Checkpoint(slot), Checkpoint(other),
+          [&](uint64_t at) { return PlaneOfCheckpointAt(description(), at); });
 }
 
 // Equal bits; a band where an operator of the plugin promises no more.

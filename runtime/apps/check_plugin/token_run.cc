@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <span>
 
 #include "runtime/exec/seat.h"
@@ -11,8 +12,12 @@
 namespace bloomery::apps::check {
 namespace {
 
-// Nine digits tell every float from its neighbours.
+// Nine digits tell every float from its neighbours. JSON has no word for what is no number.
 void WriteNumber(std::ostream& out, float value) {
+  if (!std::isfinite(value)) {
+    out << "null";
+    return;
+  }
   std::array<char, 32> text{};
   const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
   out.write(text.data(), end - text.data());
@@ -29,13 +34,34 @@ void WriteList(std::ostream& out, std::span<const Number> values) {
   out << "]";
 }
 
-void WriteObservation(std::ostream& out, const exec::Observation& value) {
-  if (value.dtype == BL_I32) {
-    WriteList(out, value.Ints());
-  } else {
-    WriteList(out, value.Floats());
+// The values of one token, then the names of those in which not everything is a number.
+class RowWriter {
+ public:
+  RowWriter(std::ostream& out, int32_t token) : out_(out) { out_ << "{\"token\":" << token; }
+
+  void Floats(const std::string& name, std::span<const float> values) {
+    out_ << ",\"" << name << "\":";
+    WriteList(out_, values);
+    const bool finite =
+        std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+    if (!finite) not_finite_.push_back(name);
   }
-}
+  void Observed(const std::string& name, const exec::Observation& value) {
+    if (value.dtype != BL_I32) return Floats(name, value.Floats());
+    out_ << ",\"" << name << "\":";
+    WriteList(out_, value.Ints());
+  }
+  void End() {
+    for (size_t i = 0; i < not_finite_.size(); ++i) {
+      out_ << (i == 0 ? ",\"not_finite\":[\"" : "\",\"") << not_finite_[i];
+    }
+    out_ << (not_finite_.empty() ? "}" : "\"]}");
+  }
+
+ private:
+  std::ostream& out_;
+  std::vector<std::string> not_finite_;
+};
 
 }  // namespace
 
@@ -64,13 +90,11 @@ void WriteTokenRun(const Subject& subject, const TokenRun& run, std::ostream& ou
     const exec::PassRow row{
         .slot = 0, .index = i, .token = run.tokens[static_cast<size_t>(i)], .logits = true};
     seat->Run({&row, 1});
-    out << (i > 0 ? ",\n" : "\n") << "{\"token\":" << row.token << ",\"logits\":";
-    WriteList(out, seat->Logits(0));
-    for (const std::string& name : run.observe) {
-      out << ",\"" << name << "\":";
-      WriteObservation(out, seat->Observe(name));
-    }
-    out << "}";
+    out << (i > 0 ? ",\n" : "\n");
+    RowWriter writer(out, row.token);
+    writer.Floats("logits", seat->Logits(0));
+    for (const std::string& name : run.observe) writer.Observed(name, seat->Observe(name));
+    writer.End();
   }
   out << "\n]}\n";
 }

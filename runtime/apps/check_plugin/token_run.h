@@ -16,8 +16,9 @@ struct TokenRun {
 };
 
 // Runs the tokens one by one on the CPU, with caches in F32, and writes one JSON object: the logits
-// of each token, and each observation of each token. Throws Error(kUsage) for a token outside the
-// vocabulary, and as loading a seat does.
+// of each token, and each observation of each token. Infinities and NaN are null there, and the
+// row's "not_finite" then lists the values that have some. Throws Error(kUsage) for a token outside
+// the vocabulary, and as loading a seat does.
 void WriteTokenRun(const Subject& subject, const TokenRun& run, std::ostream& out);
 
 }  // namespace bloomery::apps::check

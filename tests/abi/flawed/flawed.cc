@@ -333,6 +333,19 @@ bl_chat_1 MisrecordedChat() {
   return chat;
 }
 
+// A recording that says nothing to answer, or of a call not what was called.
+bl_chat_1 RecordingGapsChat() {
+  static bl_chat_recording recordings[2] = {kFakeRecordings[0], kFakeRecordings[1]};
+  if (Is("no_request")) recordings[0].request_json = nullptr;
+  if (Is("no_function")) {
+    recordings[1].message_json =
+        R"({"content": "Let me look.", "tool_calls": [{"type": "function"}]})";
+  }
+  bl_chat_1 chat = kFakeChat;
+  chat.recordings = recordings;
+  return chat;
+}
+
 bl_chat_1 HalfMarkedChat() {
   bl_chat_1 chat = kFakeChat;
   chat.reasoning_close = nullptr;
@@ -342,12 +355,14 @@ bl_chat_1 HalfMarkedChat() {
 const void* Extension(const char* id) {
   static const bl_chat_1 half_marked = HalfMarkedChat();
   static const bl_chat_1 misrecorded = MisrecordedChat();
+  static const bl_chat_1 recording_gaps = RecordingGapsChat();
   thread_local const bl_chat_1 own = kFakeChat;
   const void* table = Calls::GetExtension(id);
   if (Is("obliging")) return &kFakeChat;
   if (table == nullptr) return nullptr;
   if (Is("misrecorded")) return &misrecorded;
   if (Is("half_marked")) return &half_marked;
+  if (Is("no_request") || Is("no_function")) return &recording_gaps;
   return Is("thread_bound") ? &own : table;
 }
 
