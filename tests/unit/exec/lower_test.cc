@@ -241,5 +241,36 @@ TEST(Lower, BuffersOfAWholeProgramNeverOverlapWhileAliveAndExportsLiveToTheEnd) 
   }
 }
 
+// Kernels of every back end count on it: the card's takes even widths only.
+TEST(Lower, ADeltaRuleOverHeadsOfAnOddNumberOfValuesIsNoGraph) {
+  const auto made_with = [](uint64_t values) {
+    ToySeat toy;
+    const sdk::Weight qkv = toy.Add("qkv", {256, 64 + values});
+    const sdk::Weight a = toy.Add("a", {256, 1});
+    const sdk::Weight decay = toy.Add("decay", {1});
+    const sdk::Weight dt_bias = toy.Add("dt_bias", {1});
+    const sdk::Plane state = toy.AddPlane("delta", 32 * values);
+    toy.description.planes.back().rule = BL_PLANE_FIXED;
+    return toy.MakeGraph(1, [&](sdk::Graph& g) {
+      const auto [mixed, strength] = g.Linear(g.Embed(g.Tokens(), toy.table), {qkv, a});
+      const auto head = [&](int64_t first, int64_t n) {
+        return g.Reshape(g.Slice(mixed, first, n), {n, 1});
+      };
+      g.Export("read", g.DeltaRule({.q = head(0, 32),
+                                    .k = head(32, 32),
+                                    .v = head(64, static_cast<int64_t>(values)),
+                                    .a = strength,
+                                    .b = strength,
+                                    .decay = decay,
+                                    .dt_bias = dt_bias,
+                                    .state = state},
+                                   "tiled"));
+    });
+  };
+  EXPECT_NO_THROW(made_with(32));
+  EXPECT_NO_THROW(made_with(48));
+  for (const uint64_t values : {1U, 33U, 34U}) EXPECT_ANY_THROW(made_with(values)) << values;
+}
+
 }  // namespace
 }  // namespace bloomery::exec
