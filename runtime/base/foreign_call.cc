@@ -12,6 +12,17 @@
 namespace bloomery {
 namespace {
 
+// A plugin brings an unwinder of its own. What it throws across the ABI meets our handlers all the
+// same, but these ask our unwinder, which ends the process unless it has thrown before: its tables
+// are filled then.
+[[maybe_unused]] const bool unwinder_is_ready = [] {
+  try {
+    throw 0;
+  } catch (int) {
+  }
+  return true;
+}();
+
 struct Places {
   ForeignCall own;
   ForeignCall* at = &own;

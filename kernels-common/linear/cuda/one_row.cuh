@@ -190,13 +190,13 @@ __device__ __forceinline__ float OneRowValue<kQ5K>(const std::byte* tile, const 
     MmaUnsigned32(sums, a, mine && !odd ? own.x : 0U, mine && !odd ? own.y : 0U);
     MmaUnsigned32(sums, b, mine && odd ? own.x : 0U, mine && odd ? own.y : 0U);
   }
-  // ScaleQ4K has odd sub-blocks 16 times as large.
-  sums[1] *= 16;
-  sums[3] *= 16;
-  const int none[4] = {};
+  // As sums of nibbles and of bytes: those of bytes less those of nibbles are 16 times an odd
+  // sub-block's.
+  const int nibbles[4] = {sums[0], 0, sums[2], 0};
+  const int bytes[4] = {0, 16 * sums[1], 0, 16 * sums[3]};
   SixBitRows scales;
   LoadRows<FromShared>(tile + 2560, lane, scales.rows);
-  return ScaleQ4K(scales, lane % 4, sums, none,
+  return ScaleQ4K(scales, lane % 4, nibbles, bytes,
                   [&](const std::uint32_t(&mins)[2]) { return SumOfSums(mins, high, low); });
 }
 

@@ -69,9 +69,12 @@ TEST(CardSplit, PromptsHaveTheBitsOfTheWholeCardHoweverTheyAreShared) {
       }
       const exec::SeatCounters counters = card.seat->counters();
       if (card.seat->CardFrames() < 0) continue;
+      // Two ways of one price end together when they have an expert each: a bank's only one takes
+      // the link.
+      const bool only_one = frames + 1 == FrameCounts(*whole.seat).back();
       if (rates.copy_us == 0) {
         EXPECT_EQ(counters.host_experts, 0U);
-      } else {
+      } else if (rates.copy_us != 1 || !only_one) {
         EXPECT_GT(counters.host_experts, 0U);
       }
       if (rates.copy_us == 1) {

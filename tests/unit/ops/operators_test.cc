@@ -14,12 +14,12 @@ TEST(Operators, TheStandardSetIsTheOneOfTheSdkHeader) {
     EXPECT_NE(schema.infer, nullptr);
     names.emplace_back(schema.name);
   }
-  EXPECT_THAT(names,
-              testing::UnorderedElementsAre(
-                  BL_OP_EMBED, BL_OP_LINEAR, BL_OP_RMS_NORM, BL_OP_RESHAPE, BL_OP_ADD, BL_OP_MUL,
-                  BL_OP_SCALE, BL_OP_ROPE, BL_OP_APPEND, BL_OP_ATTENTION, BL_OP_ROUTER,
-                  BL_OP_ROUTED_EXPERTS, BL_OP_SELECT_ROWS, BL_OP_HEAD, BL_OP_SLICE, BL_OP_GATE,
-                  BL_OP_L2_NORM, BL_OP_SHORT_CONV, BL_OP_DELTA_RULE));
+  EXPECT_THAT(names, testing::UnorderedElementsAre(
+                         BL_OP_EMBED, BL_OP_LINEAR, BL_OP_RMS_NORM, BL_OP_RESHAPE, BL_OP_ADD,
+                         BL_OP_MUL, BL_OP_SCALE, BL_OP_ROPE, BL_OP_APPEND, BL_OP_ATTENTION,
+                         BL_OP_ROUTER, BL_OP_ROUTED_EXPERTS, BL_OP_SELECT_ROWS, BL_OP_HEAD,
+                         BL_OP_SLICE, BL_OP_GATE, BL_OP_L2_NORM, BL_OP_SHORT_CONV, BL_OP_DELTA_RULE,
+                         BL_OP_CONCAT, BL_OP_PREVIOUS, BL_OP_RECALL, BL_OP_KEEP));
 }
 
 TEST(Operators, EveryStandardOperatorPromisesEqualBits) {
