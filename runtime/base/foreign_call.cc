@@ -17,10 +17,10 @@ namespace {
 // are filled then.
 [[maybe_unused]] const bool unwinder_is_ready = [] {
   try {
-    throw 0;
-  } catch (int) {
+    throw true;
+  } catch (bool thrown) {
+    return thrown;
   }
-  return true;
 }();
 
 struct Places {

@@ -136,7 +136,9 @@ DraftReference::Vector DraftReference::FeedForward(const Vector& x) const {
   const Vector logits = router_.Times(x);
   std::vector<size_t> order(experts_);
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+  std::ranges::sort(order, [&](size_t a, size_t b) {
+    return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+  });
   order.resize(used_);
   double sum = 0;
   for (const size_t e : order) sum += std::exp(logits[e]);

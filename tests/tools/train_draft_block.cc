@@ -310,7 +310,9 @@ class Trainer {
     const Row logits = router_.Times(x);
     std::vector<size_t> order(kExperts);
     for (size_t e = 0; e < kExperts; ++e) order[e] = e;
-    std::ranges::stable_sort(order, [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+    std::ranges::sort(order, [&](size_t a, size_t b) {
+      return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+    });
     float sum = 0;
     for (size_t i = 0; i < kUsed; ++i) sum += std::exp(logits[order[i]] - logits[order[0]]);
     Row weights(kExperts + 1);

@@ -14,7 +14,6 @@
 namespace bloomery::apps {
 namespace {
 
-using memory::ResidencyKind;
 using memory::SimulationResult;
 using serve::Json;
 

@@ -853,7 +853,7 @@ std::vector<VideoCard> CardSeat::Cards() const {
 }
 
 std::string CardSeat::LoadLine() const {
-  const std::string line = weights_->report().Line(card_.Id());
+  std::string line = weights_->report().Line(card_.Id());
   if (split_ == nullptr) return line;
   const ShareRates& rates = split_->share_rates();
   std::array<char, 160> prompts{};
