@@ -64,7 +64,8 @@ __attribute__((constructor)) static void at_load(void) { setenv("BLOOMERY_FLAWED
 #ifdef FLAW_goes_global
 __attribute__((constructor)) static void at_load(void) {
   Dl_info info;
-  if (dladdr(&flawed_flaw, &info) != 0) dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
+  if (dladdr(&flawed_flaw, &info) != 0)
+    dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
 }
 #endif
 #ifdef FLAW_starts_thread

@@ -32,7 +32,7 @@ class ServedTest : public ::testing::Test {
   size_t answer_bytes_max_ = limits::kAnswerBytesMax;
   bool endless_ = false;
   std::function<void()> before_pass_;
-  std::string template_;  // empty: the mini model's own
+  std::string template_;                      // empty: the mini model's own
   exec::PassRunner* other_runner_ = nullptr;  // in the fake one's place
 
   // From now on the model answers with `text`, control tokens by their names, to any prompt. Unlike
