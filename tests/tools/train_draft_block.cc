@@ -28,6 +28,7 @@ using Row = std::vector<float>;
 
 // The mini model's.
 constexpr size_t kWidth = 128, kHeads = 2, kDim = 256, kRope = 64, kExperts = 8, kUsed = 2,
+                 kFf = 64;
 constexpr double kRopeBase = 1e7, kEps = 1e-6;
 constexpr int32_t kLength = 150, kSlots = 8, kRounds = 24;
 constexpr double kDecay = 1e-4;
