@@ -72,18 +72,6 @@ std::vector<int32_t> Ids(size_t count) {
   return ids;
 }
 
-// The logits of `ids` run one by one from `first` on.
-Logits GoOn(exec::Seat& seat, std::span<const int32_t> ids, int32_t first, int32_t slot) {
-  Logits logits;
-  for (const int32_t id : ids) {
-    const exec::PassRow row{.slot = slot, .index = first++, .token = id, .logits = true};
-    seat.Run({&row, 1});
-    const std::span<const float> values = seat.Logits(0);
-    logits.emplace_back(values.begin(), values.end());
-  }
-  return logits;
-}
-
 TEST(MiniMimo2, RowsHaveTheSameBitsInAnyBatchBesideOtherSlotsAndInARingOfAnyLength) {
   const LoadedSeat loaded = LoadThroughPlugin(Mini().model, ThreeSlots());
   exec::Seat& seat = *loaded.seat;

@@ -57,18 +57,6 @@ exec::SeatOptions ThreeSlots() {
 
 std::vector<int32_t> LongIds() { return Mini().Golden().Get("long.ids").ints; }
 
-// The logits of `ids` run one by one from `first` on.
-Logits GoOn(exec::Seat& seat, std::span<const int32_t> ids, int32_t first, int32_t slot) {
-  Logits logits;
-  for (const int32_t id : ids) {
-    const exec::PassRow row{.slot = slot, .index = first++, .token = id, .logits = true};
-    seat.Run({&row, 1});
-    const std::span<const float> values = seat.Logits(0);
-    logits.emplace_back(values.begin(), values.end());
-  }
-  return logits;
-}
-
 TEST(MiniQwen35moe, RowsHaveTheSameBitsInAnyBatchAndBesideOtherSlots) {
   const LoadedSeat loaded = LoadThroughPlugin(Mini().model, ThreeSlots());
   exec::Seat& seat = *loaded.seat;

@@ -12,19 +12,6 @@ namespace {
 
 constexpr int32_t kChunk = exec::RowChunk::kRowsMax;
 
-// One row a pass from `first` on; the logits of each.
-std::vector<std::vector<float>> GoOn(exec::Seat& seat, std::span<const int32_t> ids, int32_t first,
-                                     int32_t slot) {
-  std::vector<std::vector<float>> logits;
-  for (const int32_t id : ids) {
-    const exec::PassRow row{.slot = slot, .index = first++, .token = id, .logits = true};
-    seat.Run({&row, 1});
-    const std::span<const float> values = seat.Logits(0);
-    logits.emplace_back(values.begin(), values.end());
-  }
-  return logits;
-}
-
 TEST(PromptCacheSeat, ARestoredSlotHasTheBitsOfAColdRun) {
   const Safetensors golden(SourceDir() + "/tests/data/mini/qwen3moe/golden.safetensors");
   std::vector<int32_t> ids = golden.Get("long.ids").ints;

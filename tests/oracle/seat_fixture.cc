@@ -57,6 +57,18 @@ std::vector<std::vector<float>> RunAll(exec::PassRunner& runner, std::span<const
   return logits;
 }
 
+std::vector<std::vector<float>> GoOn(exec::PassRunner& runner, std::span<const int32_t> ids,
+                                     int32_t first, int32_t slot) {
+  std::vector<std::vector<float>> logits;
+  for (const int32_t id : ids) {
+    const exec::PassRow row{.slot = slot, .index = first++, .token = id, .logits = true};
+    runner.Run({&row, 1});
+    const std::span<const float> values = runner.Logits(0);
+    logits.emplace_back(values.begin(), values.end());
+  }
+  return logits;
+}
+
 int32_t Argmax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }

@@ -31,9 +31,14 @@ std::string BinaryDir();
 std::string MiniPath();      // tests/data/mini/qwen3moe/model.gguf
 std::string SeedlingPath();  // the committed Q4_K_M file
 
-// Logits of every row of `ids`, run in slot `slot` from its present length in batches of `batch`.
+// Logits of every row of `ids`, run in slot `slot` as its rows 0, 1, … in batches of `batch`.
 std::vector<std::vector<float>> RunAll(exec::PassRunner& runner, std::span<const int32_t> ids,
                                        int32_t batch, int32_t slot = 0);
+
+// Logits of every row of `ids`, run one row a pass in slot `slot` as its rows `first`, first + 1,
+// ….
+std::vector<std::vector<float>> GoOn(exec::PassRunner& runner, std::span<const int32_t> ids,
+                                     int32_t first, int32_t slot);
 
 // Argmax continuation after `ids` (already run, last logits given) until id 0 or 2 or `most` ids.
 std::vector<int32_t> Greedy(exec::PassRunner& runner, std::vector<float> last_logits,

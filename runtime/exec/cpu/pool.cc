@@ -11,12 +11,9 @@
 #include <sstream>
 #include <system_error>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "kernels-common/cpu/fp_environment.h"
 #include "runtime/base/error.h"
+#include "runtime/exec/cpu/relax.h"
 
 namespace bloomery::exec {
 
@@ -32,14 +29,6 @@ constexpr uint64_t kTaskMask = (uint64_t{1} << kTaskBits) - 1;
 constexpr int kSpinsBeforeParking = 2000;
 // Spins before the caller offers its core: a worker that was preempted may wait for it.
 constexpr int kSpinsBeforeYield = 500;
-
-void Relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 

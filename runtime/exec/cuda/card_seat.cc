@@ -4,7 +4,6 @@
 #include <array>
 #include <climits>
 #include <cstdio>
-#include <cstring>
 
 #include "kernels-common/attention/cuda/rows_attention.h"
 #include "kernels-common/cpu/fp_environment.h"
@@ -23,7 +22,6 @@
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/log.h"
-#include "runtime/exec/card_loading.h"
 #include "runtime/exec/cuda/card_load.h"
 #include "runtime/exec/cuda/card_lower.h"
 #include "runtime/exec/pass_inputs.h"
@@ -769,63 +767,6 @@ Observation CardSeat::Observe(std::string_view name) const {
   return seen;
 }
 
-void CardSeat::Cut(int32_t slot, int32_t length) {
-  CheckCut(slot, length);
-  driver().RowsCut(slot, length);
-  if (length >= planes_->Length(slot)) return;
-  planes_->SetLength(slot, length);
-  if (lanes_) lanes_->Cut(slot, length);
-}
-
-void CardSeat::CopySlot(int32_t from, int32_t to, int32_t length) {
-  CheckCopy(from, to, length);
-  Enter();
-  planes_->Copy(from, to, length, stream());
-  if (!lanes_) return;
-  lanes_->Cut(to, 0);
-  const int32_t lane = lanes_->Holding(from, length);
-  if (lane < 0) return;  // of no rows
-  planes_->CopyLane(from, to, lane, stream());
-  lanes_->Set(to, lane, length);
-}
-
-void CardSeat::ReadCheckpoint(int32_t slot, std::span<std::byte> bytes) {
-  const int32_t lane = CheckpointLane(slot, bytes.size());
-  Enter();
-  planes_->ReadLane(slot, lane, bytes, stream());
-  CheckCuda(cudaStreamSynchronize(stream()), "copying a state from the card");
-}
-
-void CardSeat::RestoreCheckpoint(int32_t slot, int32_t length, std::span<const std::byte> bytes) {
-  CheckRestore(slot, length, bytes.size());
-  Enter();
-  lanes_->Cut(slot, 0);
-  const int32_t lane = lanes_->Claim(slot, 0);
-  planes_->WriteLane(slot, lane, bytes, stream());
-  CheckCuda(cudaStreamSynchronize(stream()), "copying a state to the card");
-  driver().RowsCut(slot, length);
-  planes_->SetLength(slot, length);
-  lanes_->Set(slot, lane, length);
-}
-
-void CardSeat::ReadRows(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) {
-  CheckRead(slot, first, rows, bytes.size());
-  Enter();
-  planes_->Read(slot, first, rows, state_rows_.data(), stream());
-  CheckCuda(cudaStreamSynchronize(stream()), "copying rows of a slot from the card");
-  std::memcpy(bytes.data(), state_rows_.data(), bytes.size());
-}
-
-void CardSeat::AppendRows(int32_t slot, const RowChunk& chunk, int32_t skip, int32_t count) {
-  CheckAppend(slot, chunk, skip, count);
-  Enter();
-  std::memcpy(state_rows_.data(), chunk.bytes.data(), chunk.bytes.size());
-  planes_->Append(slot, state_rows_.data(), chunk.rows, skip, count, stream());
-  // Before the length grows: a copy that fails leaves the slot as it was, and the buffer is free.
-  CheckCuda(cudaStreamSynchronize(stream()), "copying rows of a slot to the card");
-  planes_->SetLength(slot, planes_->Length(slot) + count);
-}
-
 std::function<double()> CardSeat::MemoryReadMeter() {
   constexpr uint64_t kBytes = uint64_t{2} << 30;  // far beyond any cache of a card
   CardInfo now = card_;
@@ -862,33 +803,6 @@ std::string CardSeat::LoadLine() const {
                 "on %.1f and %.2f a row",
                 rates.copy_us, rates.read_us, rates.fixed_us, rates.row_us);
   return line + "; host experts: " + split_->host().weights().Line() + prompts.data();
-}
-
-bool DriverIsThere() {
-  int version = 0;
-  return cudaDriverGetVersion(&version) == cudaSuccess && version > 0;
-}
-
-bool CardIsThere() {
-  try {
-    return LoadOnCard<bool>(RealDriver(), "auto", [](const CardInfo&) { return true; });
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kDevice && error.kind() != ErrorKind::kNoMemory) throw;
-    return false;
-  }
-}
-
-std::vector<std::string> CardLines() { return DescribeCards(RealDriver()); }
-
-std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& model, const SeatSource& source,
-                                   const SeatOptions& options) {
-  SeatOptions with = options;
-  const bool may_split = options.auto_splits && options.placing.place == memory::Place::kAuto;
-  return LoadOnCardWholeFirst<std::unique_ptr<Seat>>(
-      RealDriver(), options.device, may_split, [&](const CardInfo& card, bool splits) {
-        with.auto_splits = splits;
-        return std::make_unique<CardSeat>(model, source, with, card);
-      });
 }
 
 }  // namespace bloomery::exec

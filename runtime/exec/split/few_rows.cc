@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "runtime/exec/cpu/relax.h"
 
 namespace bloomery::exec {
 namespace {
@@ -27,14 +25,6 @@ constexpr int kLooksBeforeYield = 4096;  // where there are more threads than co
 constexpr size_t kAheadBytes = size_t{512} << 10;
 constexpr size_t kLineBytes = 64;
 constexpr size_t kLinesAtOnce = 8;
-
-void Relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Calls `each` for the pieces of `shares` that nobody has taken, those of `thread` first.
 template <class Each>

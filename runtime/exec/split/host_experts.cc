@@ -4,15 +4,12 @@
 #include <array>
 #include <set>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "kernels-common/moe/cpu/moe.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
 #include "runtime/exec/cpu/read_rate.h"
+#include "runtime/exec/cpu/relax.h"
 #include "runtime/memory/finite.h"
 #include "runtime/ops/linear.h"
 
@@ -26,14 +23,6 @@ constexpr int32_t kFewRows = 8;
 // Looks at a ring between two looks at the clock, and of these between two looks at the card.
 constexpr int kLooksPerClock = 64;
 constexpr int kClocksPerCheck = 16;
-
-void Relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 int32_t ThreadsOf(const SeatOptions& options) {
   if (options.threads == 0) return DefaultThreads();

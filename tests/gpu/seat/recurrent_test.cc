@@ -38,18 +38,6 @@ std::vector<int32_t> Ids(size_t count, int32_t vocabulary) {
   return ids;
 }
 
-// The logits of `ids` run one by one from `first` on.
-Rows GoOn(exec::Seat& seat, std::span<const int32_t> ids, int32_t first, int32_t slot) {
-  Rows logits;
-  for (const int32_t id : ids) {
-    const exec::PassRow row{.slot = slot, .index = first++, .token = id, .logits = true};
-    seat.Run({&row, 1});
-    const std::span<const float> values = seat.Logits(0);
-    logits.emplace_back(values.begin(), values.end());
-  }
-  return logits;
-}
-
 TEST(CardHybrid, DecodeHasTheBitsOfTheCpu) {
   const std::vector<int32_t> ids = Ids(200, kMiniVocabulary);
   for (const bl_dtype type : {BL_F32, BL_F16, BL_Q8_0}) {
