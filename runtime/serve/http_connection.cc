@@ -272,6 +272,14 @@ void Connection::ReadHead() {
   parser_->header_limit(static_cast<uint32_t>(shared_->options.head_bytes_max));
   parser_->body_limit(shared_->options.body_bytes_max);
   SetDeadline(Phase::kHead, shared_->options.head_time_max);
+  if (!peer_ended_) return ReadHeadBytes();
+  // A read that met the end is not tried again, and the end is told once; a wait asks anew.
+  transport_.socket().async_wait(Socket::wait_read, [self = shared_from_this()](const ErrorCode&) {
+    if (!self->closed_) self->ReadHeadBytes();
+  });
+}
+
+void Connection::ReadHeadBytes() {
   http::async_read_header(transport_, buffer_, *parser_,
                           [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
                             self->OnHead(error, bytes);
@@ -501,6 +509,9 @@ void Connection::OnWatch(const ErrorCode& error, size_t bytes) {
   watching_ = false;
   if (closed_) return;
   buffer_.commit(bytes);
+  // Many clients end TLS by closing the connection under it.
+  const bool ends = error == asio::error::eof || error == asio::ssl::error::stream_truncated;
+  if (ends) peer_ended_ = true;
   if (state_ == State::kDone) {
     // The answer is out or on its way; the watch only had to end.
     // What came before the client's end is still answered.
@@ -509,10 +520,7 @@ void Connection::OnWatch(const ErrorCode& error, size_t bytes) {
     if (!writing_) AnswerWritten();
     return;
   }
-  // Many clients end TLS by closing the connection under it.
-  if (error == asio::error::eof || error == asio::ssl::error::stream_truncated) {
-    return OnHalfClose();
-  }
+  if (ends) return OnHalfClose();
   if (error) return Gone();
   Watch();
 }
@@ -755,6 +763,7 @@ void Connection::Linger() {
 void Connection::EndSending() {
   ErrorCode ignored;
   transport_.socket().shutdown(Socket::shutdown_send, ignored);
+  if (peer_ended_) return Gone();  // nothing is unread
   discard_.resize(size_t{64} << 10);
   ReadAndDrop();
 }

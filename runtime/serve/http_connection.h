@@ -123,6 +123,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void ReadNext();
   void OnFirstBytes(const ErrorCode& error, size_t bytes);
   void ReadHead();
+  void ReadHeadBytes();
   void OnHead(const ErrorCode& error, size_t bytes);
   void ReadBody();
   void ReadMoreBody();
@@ -188,6 +189,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool peer_is_here_ = false;  // loopback or a UNIX socket
   bool keep_alive_ = false;
   bool watching_ = false;
+  bool peer_ended_ = false;  // its end was read: it sends nothing more
   bool closed_ = false;
   bool timed_out_ = false;
   size_t body_bytes_ = 0;            // counted among those of all connections
