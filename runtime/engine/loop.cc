@@ -362,7 +362,8 @@ void Engine::Loop::MakeDrafts(int32_t rows_max) {
   const auto decoding = static_cast<int32_t>(std::ranges::count_if(
       slots_, [](const Slot& slot) { return slot.state() == SlotState::kGenerating; }));
   const int32_t logits_max = limits_.logit_rows_max == 0 ? rows_max : limits_.logit_rows_max;
-  const int32_t free = std::min(rows_max, logits_max) - decoding;
+  const int32_t exact_max = limits_.draft_pass_rows == 0 ? rows_max : limits_.draft_pass_rows;
+  const int32_t free = std::min({rows_max, logits_max, exact_max}) - decoding;
   drafts_->Make(slots_, AnyIn(SlotState::kPrompt) ? 0 : std::max(free, 0));
 }
 

@@ -32,7 +32,10 @@ struct SeatLimits {
   int32_t vocabulary = 0;      // length of a logits row
   int32_t logit_rows_max = 0;  // rows of one pass whose logits may be wanted; 0: all of them
   int32_t window_rows = 1;     // rows of a slot in one pass of which all but the last may be `keep`
-  bool drafts = false;         // whether RunDraft may be called
+  // Rows of a pass up to which drafts may fill it: beyond, rows need not have the bits that they
+  // have alone. 0: rows_max.
+  int32_t draft_pass_rows = 0;
+  bool drafts = false;  // whether RunDraft may be called
 };
 
 // A row of the model's own draft: guesses what follows `token`, which comes `depth` tokens behind

@@ -16,10 +16,6 @@ int32_t BlocksPerSlot(int32_t slot_rows) {
   return (slot_rows + kPlaneBlockRows - 1) / kPlaneBlockRows;
 }
 
-int32_t LanesOf(const PlaneSpec& plane, int32_t lanes_of_slot) {
-  return lanes_of_slot + (plane.plane_class == BL_CLASS_TAP ? 1 : 0);
-}
-
 // Calls `part(row, count)` for each stretch of rows [first, first + rows) within one block.
 template <typename Part>
 void ForBlocks(int32_t first, int32_t rows, Part part) {
@@ -48,6 +44,10 @@ uint64_t PlaneRowBytes(const PlaneSpec& plane) {
   return width / type->block_values * type->block_bytes;
 }
 
+int32_t PlaneLanes(const PlaneSpec& plane, int32_t lanes_of_slot) {
+  return lanes_of_slot + (plane.plane_class == BL_CLASS_TAP ? 1 : 0);
+}
+
 int32_t RingRows(const PlaneSpec& plane, int32_t slot_rows, int32_t pass_rows) {
   const int64_t wanted = plane.window - 1 + std::max(pass_rows, kRingBackRows);
   const int64_t blocks = (wanted + kPlaneBlockRows - 1) / kPlaneBlockRows;
@@ -66,7 +66,7 @@ uint64_t PlaneStore::Bytes(const PlaneSpec& plane, int32_t slots, int32_t slot_r
                            int32_t pass_rows, int32_t lanes_of_slot) {
   if (plane.rule == BL_PLANE_FIXED) {
     return CheckedMul(
-        static_cast<uint64_t>(slots) * static_cast<uint64_t>(LanesOf(plane, lanes_of_slot)),
+        static_cast<uint64_t>(slots) * static_cast<uint64_t>(PlaneLanes(plane, lanes_of_slot)),
         PlaneRowBytes(plane), ErrorKind::kNoMemory, "bytes of plane '" + plane.name + "'");
   }
   const int32_t of_slot = plane.rule == BL_PLANE_RING ? RingRows(plane, slot_rows, pass_rows)
@@ -101,7 +101,7 @@ PlaneStore::PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slo
     view.capacity = slot_rows_;
     view.valid_from = valid_from_.data();
     if (plane.rule == BL_PLANE_FIXED) {
-      view.lanes = LanesOf(plane, lanes_of_slot);
+      view.lanes = PlaneLanes(plane, lanes_of_slot);
       view.lane_bytes = view.row_bytes;
       lane_bytes_ += static_cast<uint64_t>(view.lane_bytes);
     }

@@ -44,6 +44,10 @@ uint64_t PlaneRowBytes(const PlaneSpec& plane);
 // Rows of a ring in one slot: whole blocks, and no more than the slot has.
 int32_t RingRows(const PlaneSpec& plane, int32_t slot_rows, int32_t pass_rows);
 
+// Lanes of a fixed plane in one slot where passes take turns on `lanes_of_slot`. A tap has one
+// more, the last: drafts keep theirs there.
+int32_t PlaneLanes(const PlaneSpec& plane, int32_t lanes_of_slot);
+
 // Bytes of what cannot be cut by position, one slot's: a lane of a fixed plane, the rows before the
 // next one of a ring; 0 of an append plane.
 uint64_t PlaneStateBytes(const PlaneSpec& plane);
@@ -51,7 +55,7 @@ uint64_t PlaneStateBytes(const PlaneSpec& plane);
 class PlaneStore {
  public:
   // What the constructor will take for all slots; throws as PlaneRowBytes does. `pass_rows`: the
-  // most rows of one slot in a pass. A tap has one lane more, the last: drafts keep theirs there.
+  // most rows of one slot in a pass.
   static uint64_t Bytes(const PlaneSpec& plane, int32_t slots, int32_t slot_rows, int32_t pass_rows,
                         int32_t lanes_of_slot = kLanesOfSlot);
 

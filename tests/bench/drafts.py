@@ -18,9 +18,9 @@ import urllib.request
 
 
 class Server:
-    def __init__(self, build, model, kind, flags):
+    def __init__(self, build, model, kind, device, flags):
         self.process = subprocess.Popen(
-            [f"{build}/bin/bloomery-serve", "-m", model, "--port", "0", "--draft", kind, "--device", "none", *flags],
+            [f"{build}/bin/bloomery-serve", "-m", model, "--port", "0", "--draft", kind, "--device", device, *flags],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.url = next((m[1] for m in (re.match(r"listening on (\S+)", line) for line in self.process.stdout) if m), None)
         if self.url is None:
@@ -70,9 +70,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("-n", type=int, default=128)
     parser.add_argument("--ignore-eos", action="store_true", help="texts go on to the last of -n tokens")
+    parser.add_argument("--device", default="none", help="where the servers run: none, or a card that holds all of them")
     options = parser.parse_args(arguments)
     kinds = options.kinds.split(",")
-    servers = {kind: Server(options.build, options.model, kind, flags) for kind in kinds}
+    servers = {kind: Server(options.build, options.model, kind, options.device, flags) for kind in kinds}
     try:
         for name, prompts in json.load(open(options.prompts)).items():
             measure(servers, prompts, options.n, options.ignore_eos)  # warm

@@ -43,6 +43,8 @@ step "seat: decode = CPU bit for bit, rows, replay, slots" 90 bin/gpu_test_seat 
 # float weights of prompts keep on a card, are looked at on the CPU, and so are bits of prompts of such weights.
 BLOOMERY_TEST_DEVICE=CUDA0 step "oracles on the card" 90 bin/test_oracle \
   --gtest_filter='MiniQwen3moe.*:MiniQwen35moe.*:Seedling.*:PromptCacheSeat.*:-*HiddenStates*:*3e4*:*SameBitsInAnyBatch*'
+# Passes of up to 8 rows there: beyond, prompts of float weights are a band.
+BLOOMERY_TEST_DEVICE=CUDA0 step "drafts on the card: answers with them are those without" 90 bin/test_drafts
 step "server: first request, eight streams each equal to itself alone" 60 python3 tests/gpu/serve_check.py bin/bloomery-serve
 step "server: a model that is split, by itself and asked to, and its slots on disk" 90 python3 tests/gpu/split_check.py bin/bloomery-serve bin/bloomery
 if command -v compute-sanitizer >/dev/null; then
@@ -63,12 +65,12 @@ else
 fi
 wait
 [ "${1:-}" = quick ] || BLOOMERY_TEST_MODEL=$model step "a whole model of 48 layers: decode = CPU bit for bit, split as well, prompt in its band" 180 \
-  bin/gpu_test_seat --gtest_filter='CardWholeModel.*'
+  bin/gpu_test_seat --gtest_filter='CardWholeModel.*:CardDrafts.WindowsOfAWholeModel*'
 hybrid=/tmp/bloomery-qwen3.6-35b-a3b-shape.gguf
 if [ "${1:-}" = hybrid ]; then
   bin/bloomery fixture --arch qwen35moe --layers 40 --type Q4_K_M --vocab 248320 "$hybrid" >>"$log" 2>&1
   BLOOMERY_TEST_HYBRID=$hybrid step "a hybrid model of 40 layers: decode = CPU bit for bit" 90 \
-    bin/gpu_test_seat --gtest_filter='CardHybridModel.*'
+    bin/gpu_test_seat --gtest_filter='CardHybridModel.*:CardDrafts.WindowsOfAWholeModel*'
 fi
 {
   echo "Commit $(cat commit), $(date -u +%F), $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | head -1), $(nproc) cores"
@@ -89,6 +91,8 @@ if [ "${1:-}" != quick ]; then
     timeout 60 bin/bloomery bench -m "$model" -dev CUDA0 -p 512 -n 32 -r 1 -o steps | grep '^|'
     echo
     timeout 90 bin/gpu_bench_split "$model" -2 74 43
+    echo
+    timeout 60 bin/gpu_bench_drafts "$model"
     if [ "${1:-}" = hybrid ]; then
       timeout 60 bin/bloomery bench -m "$hybrid" -dev CUDA0 -p 512 -n 128 -np 1,8 -r 3
       timeout 60 bin/bloomery bench -m "$hybrid" -dev CUDA0 -ub 4096 -p 4096 -n 0 -r 3 | grep '^| Q'

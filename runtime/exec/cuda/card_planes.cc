@@ -4,7 +4,6 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
-#include "runtime/memory/lanes.h"
 #include "runtime/ops/attention.h"
 
 namespace bloomery::exec {
@@ -13,30 +12,32 @@ namespace {
 constexpr uint64_t kAlignment = 256;
 
 // Of a slot: rows of an append plane, lanes of a fixed one.
-int32_t RowsOf(const memory::PlaneSpec& plane, int32_t slot_rows) {
-  return plane.rule == BL_PLANE_FIXED ? memory::kLanesOfSlot : slot_rows;
+int32_t RowsOf(const memory::PlaneSpec& plane, int32_t slot_rows, int32_t lanes_of_slot) {
+  return plane.rule == BL_PLANE_FIXED ? memory::PlaneLanes(plane, lanes_of_slot) : slot_rows;
 }
 
-uint64_t SlotBytes(const memory::PlaneSpec& plane, int32_t slot_rows) {
-  const uint64_t rows =
-      CheckedMul(memory::PlaneRowBytes(plane), static_cast<uint64_t>(RowsOf(plane, slot_rows)),
-                 ErrorKind::kNoMemory, "plane '" + plane.name + "'");
+uint64_t SlotBytes(const memory::PlaneSpec& plane, int32_t slot_rows, int32_t lanes_of_slot) {
+  const auto count = static_cast<uint64_t>(RowsOf(plane, slot_rows, lanes_of_slot));
+  const uint64_t rows = CheckedMul(memory::PlaneRowBytes(plane), count, ErrorKind::kNoMemory,
+                                   "plane '" + plane.name + "'");
   return CheckedAlignUp(rows, kAlignment, ErrorKind::kNoMemory, "plane '" + plane.name + "'");
 }
 
 }  // namespace
 
-uint64_t CardPlanes::Bytes(const memory::PlaneSpec& plane, int32_t slots, int32_t slot_rows) {
-  return CheckedMul(SlotBytes(plane, slot_rows), static_cast<uint64_t>(slots), ErrorKind::kNoMemory,
-                    "plane '" + plane.name + "'");
+uint64_t CardPlanes::Bytes(const memory::PlaneSpec& plane, int32_t slots, int32_t slot_rows,
+                           int32_t lanes_of_slot) {
+  return CheckedMul(SlotBytes(plane, slot_rows, lanes_of_slot), static_cast<uint64_t>(slots),
+                    ErrorKind::kNoMemory, "plane '" + plane.name + "'");
 }
 
 CardPlanes::CardPlanes(const std::vector<memory::PlaneSpec>& planes, int32_t slots,
-                       int32_t slot_rows)
+                       int32_t slot_rows, int32_t lanes_of_slot)
     : lengths_(static_cast<size_t>(slots), 0) {
   uint64_t bytes = 0;
   for (const memory::PlaneSpec& plane : planes) {
-    bytes = CheckedAdd(bytes, Bytes(plane, slots, slot_rows), ErrorKind::kNoMemory, "planes");
+    bytes = CheckedAdd(bytes, Bytes(plane, slots, slot_rows, lanes_of_slot), ErrorKind::kNoMemory,
+                       "planes");
   }
   memory_ = CardBuffer(bytes, "planes");
   std::byte* at = memory_.data();
@@ -47,9 +48,9 @@ CardPlanes::CardPlanes(const std::vector<memory::PlaneSpec>& planes, int32_t slo
                       .width = static_cast<size_t>(plane.width),
                       .row_bytes = row_bytes,
                       .base = at,
-                      .slot_bytes = SlotBytes(plane, slot_rows),
-                      .capacity = static_cast<size_t>(RowsOf(plane, slot_rows))});
-    at += Bytes(plane, slots, slot_rows);
+                      .slot_bytes = SlotBytes(plane, slot_rows, lanes_of_slot),
+                      .capacity = static_cast<size_t>(RowsOf(plane, slot_rows, lanes_of_slot))});
+    at += Bytes(plane, slots, slot_rows, lanes_of_slot);
   }
 }
 

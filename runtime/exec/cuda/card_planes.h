@@ -17,10 +17,13 @@ namespace bloomery::exec {
 
 class CardPlanes {
  public:
-  // Bytes of one plane for all slots; throws as memory::PlaneRowBytes does.
-  static uint64_t Bytes(const memory::PlaneSpec& plane, int32_t slots, int32_t slot_rows);
+  // Bytes of one plane for all slots; throws as memory::PlaneRowBytes does. Lanes are those of
+  // memory::PlaneLanes.
+  static uint64_t Bytes(const memory::PlaneSpec& plane, int32_t slots, int32_t slot_rows,
+                        int32_t lanes_of_slot);
 
-  CardPlanes(const std::vector<memory::PlaneSpec>& planes, int32_t slots, int32_t slot_rows);
+  CardPlanes(const std::vector<memory::PlaneSpec>& planes, int32_t slots, int32_t slot_rows,
+             int32_t lanes_of_slot);
 
   // Final for the life of this object. Of an append plane.
   const kernels::cuda::CardPlane& View(size_t plane) const { return views_[plane]; }

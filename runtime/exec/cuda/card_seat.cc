@@ -137,6 +137,8 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
                    const SeatOptions& options, const CardInfo& card)
     : Seat(source, options), card_(card), name_(card.name), deadline_(options.hand_off_deadline) {
   limits_.logit_rows_max = LogitRows(limits_.rows_max);
+  // Programs of more rows are for prompts: there float weights and attention are a band.
+  limits_.draft_pass_rows = std::min(limits_.rows_max, cuda::kRowsMax);
   const CardWeightLayout whole(model, description_);
   std::vector<CardLoweredGraph> lowered;
   Sizes sizes;
@@ -176,8 +178,8 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
     split_->Bind(*weights_);
     split_->SetShareRates(options.share_rates);
   }
-  planes_ =
-      std::make_unique<CardPlanes>(PlanesOf(description_), limits_.slots, limits_.slot_context);
+  planes_ = std::make_unique<CardPlanes>(PlanesOf(description_), limits_.slots,
+                                         limits_.slot_context, LanesOfSlot());
   arena_ = CardBuffer(sizes.arena, "the buffers of a pass");
   logits_ = CardBuffer(sizes.logits, "logits");
   small_ = CardBuffer(sizes.Small(), "workspace, constants, the rows' words and counts");
@@ -206,7 +208,7 @@ std::vector<CardLoweredGraph> CardSeat::LowerAll(const SeatSource& source,
   for (const int32_t rows : RowBuckets(limits_.rows_max)) {
     const graph::Graph graph = BuildGraph(source.build, rows, LogitRows(rows), BL_DEVICE_CUDA);
     CardLowerOptions lower{.rows = rows,
-                           .top_rows = std::min(rows, limits_.slots),
+                           .top_rows = TopRows(rows),
                            .weights = &layout,
                            .slots = limits_.slots,
                            .slot_context = limits_.slot_context,
@@ -248,7 +250,7 @@ void CardSeat::MakePrograms(std::span<const CardLoweredGraph> lowered, const Siz
         .split = split_.get(),
         .rows = {.base = reinterpret_cast<int32_t*>(words),
                  .rows = each.rows,
-                 .top_rows = std::min(each.rows, limits_.slots)},
+                 .top_rows = TopRows(each.rows)},
         .launch = launch_};
     constants += Aligned(each.constants.size()) + Aligned(each.state_bytes);
     CardProgram program(each, memory);
@@ -272,8 +274,7 @@ CardSeat::Sizes CardSeat::SizesOf(std::span<const CardLoweredGraph> lowered) con
     sizes.workspace = std::max(sizes.workspace, Aligned(each.workspace_bytes));
     sizes.constants += Aligned(each.constants.size()) + Aligned(each.state_bytes);
   }
-  const CardRows largest{.rows = limits_.rows_max,
-                         .top_rows = std::min(limits_.rows_max, limits_.slots)};
+  const CardRows largest{.rows = limits_.rows_max, .top_rows = TopRows(limits_.rows_max)};
   sizes.words = Aligned(largest.Bytes());
   sizes.picks = Aligned(CardPicks::Words(description_) * sizeof(uint32_t));
   return sizes;
@@ -294,7 +295,7 @@ memory::SeatSizes CardSeat::SizesToPlan(const model::ModelFile& model, const Sea
     plan.card_dense -= shape.CardBytes(bank.experts);
   }
   plan.card_beside = PlaneTerms(PlanesOf(description_), [&](const memory::PlaneSpec& plane) {
-    return CardPlanes::Bytes(plane, limits_.slots, limits_.slot_context);
+    return CardPlanes::Bytes(plane, limits_.slots, limits_.slot_context, LanesOfSlot());
   });
   uint64_t planes = 0;
   for (const memory::PlanTerm& term : plan.card_beside) planes += term.bytes;

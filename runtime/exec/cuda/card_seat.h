@@ -91,8 +91,17 @@ class CardSeat : public Seat {
   uint64_t LogitRowBytes() const {
     return static_cast<uint64_t>(limits_.vocabulary) * sizeof(float);
   }
+  // Rows of logits that slots may draw from after a pass of so many rows, drafts counted.
+  int32_t TopRows(int32_t rows) const {
+    const int32_t drawn = std::max(
+        limits_.slots, limits_.window_rows == 1 ? limits_.slots
+                                                : std::min(limits_.slots * limits_.window_rows,
+                                                           limits_.draft_pass_rows));
+    return std::min(rows, drawn);
+  }
   // Rows of logits that the host has room for before the first pass.
-  int32_t HostLogitRows() const { return std::min(limits_.logit_rows_max, limits_.slots); }
+  int32_t HostLogitRows() const { return TopRows(limits_.logit_rows_max); }
+  int32_t LanesOfSlot() const { return memory::LanesOfWindow(limits_.window_rows); }
   std::vector<CardLoweredGraph> LowerAll(const SeatSource& source, const SeatOptions& options,
                                          const CardWeightLayout& layout, bool split) const;
   // Once all memory is there: binds, captures and keeps a program for every row bucket.

@@ -186,6 +186,31 @@ TEST(Drafts, FourSlotsAnswerAsEachAlone) {
   EXPECT_EQ(ask(3, WithDrafts(DraftKind::kLookup, 1)), alone);
 }
 
+// Rows beyond need not have the bits that they have alone (a card's passes of many rows).
+TEST(Drafts, APassIsNotFilledWithDraftsBeyondTheRowsThatKeepTheirBits) {
+  exec::SeatLimits limits = Windows(4, 128);
+  limits.draft_pass_rows = 6;
+  Rig rig(limits, WithDrafts(DraftKind::kLookup, 7));
+  rig.runner.with_state = true;
+  rig.runner.change_logits = [](const Tokens& history, std::vector<float>& logits) {
+    logits[static_cast<size_t>((history.back() + 1) % 3)] += 40;  // 0 1 2 0 1 2 …
+  };
+  Engine& engine = rig.Start();
+  std::vector<std::shared_ptr<Generation>> running;
+  for (int i = 0; i < 4; ++i) running.push_back(engine.Submit(Greedy({0, 1, 2, 0, 1, 2}, 40)));
+  for (const auto& each : running) EXPECT_EQ(Await(*each).only().tokens.size(), 40u);
+  const uint64_t drafted = engine.ReadMetrics().drafts.tokens;
+  engine.Stop(std::chrono::milliseconds(0));
+  EXPECT_GT(drafted, 0u);
+  size_t most = 0;
+  for (const auto& pass : rig.runner.passes) {
+    const bool prompts =
+        std::ranges::any_of(pass, [](const exec::PassRow& row) { return !row.logits; });
+    if (!prompts) most = std::max(most, pass.size());
+  }
+  EXPECT_EQ(most, 6u);
+}
+
 TEST(Drafts, TheHeadsDraftsAreStepsOfOneTokenAndAsDeepAsTheyMayBe) {
   const Tokens prompt = Ids("say ");
   exec::SeatLimits limits = Windows();

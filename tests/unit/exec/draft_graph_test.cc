@@ -94,12 +94,13 @@ SeatOptions Window(const std::string& device, int32_t rows = 4) {
   SeatOptions options;
   options.device = device;
   options.window_rows = rows;
+  options.drafts = rows > 1;
   return options;
 }
 
-TEST(DraftDevice, BesideACardDraftsAreRefusedAndNotTheCard) {
-  const auto says = AllOf(HasSubstr("--draft: drafts run on the CPU only"),
-                          HasSubstr("give -dev none, or leave --draft off"));
+TEST(DraftDevice, BesideACardADraftHeadIsRefusedAndNotTheCard) {
+  const auto says = AllOf(HasSubstr("--draft mtp: a draft head runs on the CPU only"),
+                          HasSubstr("give -dev none, or take --draft lookup"));
   const Refusal any = RefusalOf([] { CheckDraftDevice(Window("auto"), [] { return true; }); });
   EXPECT_EQ(any.kind, ErrorKind::kUnsupported);
   EXPECT_THAT(any.message, AllOf(says, HasSubstr("there is a card here")));
@@ -119,6 +120,9 @@ TEST(DraftDevice, WithoutACardOrWithoutDraftsNothingIsRefused) {
   EXPECT_NO_THROW(CheckDraftDevice(Window("cpu"), unasked));
   EXPECT_NO_THROW(CheckDraftDevice(Window("auto", 1), unasked));
   EXPECT_NO_THROW(CheckDraftDevice(Window("CUDA0", 1), unasked));
+  SeatOptions lookup = Window("CUDA0");
+  lookup.drafts = false;
+  EXPECT_NO_THROW(CheckDraftDevice(lookup, unasked));
   SeatOptions host = Window("auto");
   host.placing.place = memory::Place::kHost;
   EXPECT_NO_THROW(CheckDraftDevice(host, unasked));
