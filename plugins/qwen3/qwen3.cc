@@ -7,6 +7,7 @@
 #include <array>
 #include <bloomery/blocks/attention.hpp>
 #include <bloomery/blocks/delta_net.hpp>
+#include <bloomery/blocks/draft_head.hpp>
 #include <bloomery/blocks/feed_forward.hpp>
 #include <bloomery/bloomery.hpp>
 #include <optional>
@@ -58,16 +59,6 @@ struct Layer {
   blocks::FeedForward feed_forward;
 };
 
-// The block behind the layers that guesses the token after the next: it joins the next token with
-// the hidden state before it and is one more layer of attention over what it was given before.
-struct DraftBlock {
-  sdk::Weight token_norm, hidden_norm, join;
-  sdk::Weight embedding, head, head_norm;  // absent ones are the model's
-  sdk::Plane tap;                          // the hidden state of the row before
-  blocks::Attention attention;
-  blocks::FeedForward feed_forward;
-};
-
 class Qwen3 {
  public:
   static int32_t Probe(const sdk::Model& model) {
@@ -99,7 +90,10 @@ class Qwen3 {
                             .flags = hyper_.tied_head ? alias : 0});
     // Only the first draft layer is run; it is applied again and again.
     if (drafts_) {
-      draft_ = DescribeDraft(seat);
+      draft_ = blocks::DraftHead(
+          {seat, static_cast<int32_t>(hyper_.layers), BL_OWNER_DRAFT},
+          {.width = hyper_.width, .vocabulary = hyper_.vocabulary, .eps = hyper_.eps},
+          AttentionOf(), FeedForwardOf());
       seat.AddEntry<&Qwen3::BuildDraft>({.name = "draft", .kind = BL_ENTRY_DRAFT_STEP});
     }
     for (uint32_t l = seat.layers; l < hyper_.layers + hyper_.draft_layers; ++l) {
@@ -120,29 +114,14 @@ class Qwen3 {
       x = layer.delta ? layer.delta->Build(g, x) : layer.attention->Build(g, x);
       x = layer.feed_forward.Build(g, name, x);
     }
-    if (drafts_) {
-      g.Layer(static_cast<int32_t>(hyper_.layers));
-      const sdk::Value hidden = g.RmsNorm(x, output_norm_, hyper_.eps);
-      draft_.attention.Store(g, JoinDraft(g, g.Previous(hidden, draft_.tap)));
-    }
+    if (drafts_) draft_.Store(g, Trunk(), g.RmsNorm(x, output_norm_, hyper_.eps));
     g.Layer(-1);
     const sdk::Value hidden = g.RmsNorm(g.SelectRows(x), output_norm_, hyper_.eps);
     g.Export("hidden", hidden);
     g.Export("logits", g.Head(hidden, head_));
   }
 
-  void BuildDraft(sdk::Graph& g, const bl_build& /*build*/) const {
-    g.Layer(static_cast<int32_t>(hyper_.layers));
-    sdk::Value x = JoinDraft(g, g.Recall(draft_.tap));
-    x = draft_.attention.Build(g, x);
-    x = draft_.feed_forward.Build(g, "draft", x);
-    const sdk::Value hidden =
-        g.RmsNorm(x, g.Has(draft_.head_norm) ? draft_.head_norm : output_norm_, hyper_.eps);
-    g.Keep(hidden, draft_.tap);
-    g.Layer(-1);
-    const sdk::Value rows = g.SelectRows(hidden);
-    g.Export("logits", g.Head(rows, g.Has(draft_.head) ? draft_.head : head_));
-  }
+  void BuildDraft(sdk::Graph& g, const bl_build& /*build*/) const { draft_.Build(g, Trunk()); }
 
   static const void* GetExtension(std::string_view id) {
     return id == BL_EXT_CHAT_1 ? &Chat() : nullptr;
@@ -169,35 +148,7 @@ class Qwen3 {
     return layer;
   }
 
-  DraftBlock DescribeDraft(sdk::Seat& seat) const {
-    const blocks::LayerWeights weights(seat, static_cast<int32_t>(hyper_.layers), BL_OWNER_DRAFT);
-    DraftBlock draft;
-    const auto optional = [&](const char* name, bl_role role, std::vector<uint64_t> ne) {
-      return weights.Add(name, role, std::move(ne), BL_WEIGHT_OPTIONAL);
-    };
-    draft.token_norm = weights.Add("nextn.enorm.weight", BL_ROLE_NORM, {hyper_.width});
-    draft.hidden_norm = weights.Add("nextn.hnorm.weight", BL_ROLE_NORM, {hyper_.width});
-    draft.join =
-        weights.Add("nextn.eh_proj.weight", BL_ROLE_DENSE, {2 * hyper_.width, hyper_.width});
-    draft.embedding =
-        optional("nextn.embed_tokens.weight", BL_ROLE_TABLE, {hyper_.width, hyper_.vocabulary});
-    draft.head =
-        optional("nextn.shared_head_head.weight", BL_ROLE_HEAD, {hyper_.width, hyper_.vocabulary});
-    draft.head_norm = optional("nextn.shared_head_norm.weight", BL_ROLE_NORM, {hyper_.width});
-    draft.tap = weights.AddState("hidden", hyper_.width, BL_CLASS_TAP);
-    draft.attention = blocks::Attention(weights, AttentionOf());
-    draft.feed_forward = blocks::FeedForward(weights, FeedForwardOf());
-    return draft;
-  }
-
-  // The rows' tokens, and the hidden state before each, as the draft's layer takes them.
-  sdk::Value JoinDraft(sdk::Graph& g, sdk::Value before) const {
-    const sdk::Value tokens =
-        g.Embed(g.Tokens(), g.Has(draft_.embedding) ? draft_.embedding : embedding_);
-    return g.Linear(g.Concat(g.RmsNorm(tokens, draft_.token_norm, hyper_.eps),
-                             g.RmsNorm(before, draft_.hidden_norm, hyper_.eps)),
-                    draft_.join);
-  }
+  blocks::DraftTrunk Trunk() const { return {embedding_, output_norm_, head_}; }
 
   blocks::AttentionShape AttentionOf() const {
     return {.width = hyper_.width,
@@ -223,7 +174,7 @@ class Qwen3 {
 
   Hyper hyper_;
   bool drafts_;  // the draft block is run
-  DraftBlock draft_;
+  blocks::DraftHead draft_;
   sdk::Weight embedding_, output_norm_, head_;
   std::vector<Layer> layers_;
 };

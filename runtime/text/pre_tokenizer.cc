@@ -27,20 +27,18 @@ constexpr std::string_view kGpt2[] = {
     R"(+(?!)" NON_BLANK ")|" BLANK "+",
 };
 
-// English contractions, letters with one leading sign, single digits, signs with their line breaks,
-// line breaks, and blanks that leave the last one to the next word.
-constexpr std::string_view kQwen2[] = {
-    R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]))"
-    R"(|[^\r\n\p{L}\p{N}]?\p{L}+)"
-    R"(|\p{N})"
-    R"(| ?[^)" BLANK R"(\p{L}\p{N}]+[\r\n]*)"
-    "|" BLANK R"(*[\r\n]+)"
-    "|" BLANK R"(+(?!)" NON_BLANK
-    ")"
-    "|" BLANK "+",
-};
+// English contractions, letters with one leading sign, digits, signs with their line breaks, line
+// breaks, and blanks that leave the last one to the next word.
+#define WORDS_AND_SIGNS(DIGITS)                                                    \
+  R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]))"                   \
+  R"(|[^\r\n\p{L}\p{N}]?\p{L}+|)" DIGITS R"(| ?[^)" BLANK R"(\p{L}\p{N}]+[\r\n]*)" \
+  "|" BLANK R"(*[\r\n]+)"                                                          \
+  "|" BLANK R"(+(?!)" NON_BLANK ")|" BLANK "+"
 
-// The same, but marks join letters and are no signs.
+constexpr std::string_view kQwen2[] = {WORDS_AND_SIGNS(R"(\p{N})")};      // each digit alone
+constexpr std::string_view kGlm4[] = {WORDS_AND_SIGNS(R"(\p{N}{1,3})")};  // three from the left
+
+// As kQwen2, but marks join letters and are no signs.
 constexpr std::string_view kMarksJoin[] = {
     R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]))"
     R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+)"
@@ -52,10 +50,16 @@ constexpr std::string_view kMarksJoin[] = {
     "|" BLANK "+",
 };
 
+#undef WORDS_AND_SIGNS
 #undef NON_BLANK
 #undef BLANK
 
 constexpr PreTokenizerRow kRows[] = {
+    {.name = "glm4",
+     .expressions = kGlm4,
+     .add_bos = false,
+     .add_eos = false,
+     .ignore_merges = false},
     {.name = "gpt-2",
      .expressions = kGpt2,
      .add_bos = false,

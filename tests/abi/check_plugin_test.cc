@@ -248,20 +248,36 @@ TEST_F(CheckPlugin, LogitsThatAreNoNumbersAreNullAndSaidToBeSo) {
 }
 
 TEST_F(CheckPlugin, BadCommandLinesAreRefusedWithTheUsage) {
-  for (const std::vector<std::string>& args : {std::vector<std::string>{},
-                                               {"--frobnicate"},
-                                               {kFake, "--model"},
-                                               {kFake, "other"},
-                                               {kFake, "--tokens", "1"},
-                                               {kFake, "--model", "x", "--tokens", "1,,2"},
-                                               {kFake, "--time-limit", "0"},
-                                               {kFake, "--time-limit", "3601"},
-                                               {kFake, "--filter", "zzz"},
-                                               {"/nowhere/libx.so"}}) {
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{},
+        {"--frobnicate"},
+        {kFake, "--model"},
+        {kFake, "other"},
+        {kFake, "--tokens", "1"},
+        {kFake, "--model", "x", "--tokens", "1,,2"},
+        {kFake, "--draft", "1"},
+        {kFake, "--model", "x", "--tokens", "1", "--draft", "8"},
+        {kFake, "--time-limit", "0"},
+        {kFake, "--time-limit", "3601"},
+        {kFake, "--filter", "zzz"},
+        {"/nowhere/libx.so"}}) {
     const Result run = Check(args);
     EXPECT_EQ(run.code, 64);
     EXPECT_THAT(run.err, HasSubstr("usage: bloomery check-plugin"));
   }
+}
+
+TEST_F(CheckPlugin, SaysItsOptionsWhereAsked) {
+  const Result run = Check({"--help"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("usage: bloomery check-plugin"));
+}
+
+// What a head guesses stands in abi.glm4moe; a model without one says so.
+TEST_F(CheckPlugin, GuessesNeedADraftHead) {
+  const Result run = Check({kFake, "--model", model_, "--tokens", "5", "--draft", "1"});
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(run.err, HasSubstr("holds no draft head"));
 }
 
 class FlawedPlugin : public CheckPlugin, public testing::WithParamInterface<Flaw> {};

@@ -27,11 +27,12 @@ using check::Subject;
 
 constexpr int kUsageExit = 64;
 constexpr int kTimeLimitSecondsMax = 3600;
+constexpr int32_t kGuessesMax = 7;  // as many as a server takes
 
 constexpr std::string_view kUsage =
     "usage: bloomery check-plugin PATH [--model FILE] [--json] [--filter TEXT]\n"
     "                             [--seed NUMBER] [--time-limit SECONDS] [--in-process] [--list]\n"
-    "       bloomery check-plugin PATH --model FILE --tokens ID,… [--observe NAME]…\n"
+    "       bloomery check-plugin PATH --model FILE --tokens ID,… [--observe NAME]… [--draft N]\n"
     "  PATH          the plugin's shared object, its manifest beside it\n"
     "  --model       a model the plugin serves; without it the tests that need one are skipped\n"
     "  --json        the report as one JSON object\n"
@@ -43,7 +44,9 @@ constexpr std::string_view kUsage =
     "  --in-process  run in this process, for a debugger: a crash ends everything\n"
     "  --tokens      no tests: run these tokens and print their logits as JSON, to compare with\n"
     "                another implementation; --observe: and this exported value (layer.0.in);\n"
-    "                what is no number is null, and named in the token's \"not_finite\"\n"
+    "                what is no number is null, and named in the token's \"not_finite\";\n"
+    "                --draft: and N guesses of the model's own draft head behind each token, 1 … "
+    "7\n"
     "  --list        print the names of the tests and stop\n";
 
 struct Options {
@@ -51,6 +54,7 @@ struct Options {
   bool json = false;
   bool in_process = false;
   bool list = false;
+  bool help = false;
   std::string filter;
   check::TokenRun token_run;    // where it has tokens
   std::string run_one;          // hidden: what a child of ours does
@@ -111,6 +115,11 @@ Options ParseOptions(std::span<const std::string> args) {
       options.token_run.tokens = TokensOf(ValueOf(args, i));
     } else if (arg == "--observe") {
       options.token_run.observe.push_back(ValueOf(args, i));
+    } else if (arg == "--draft") {
+      options.token_run.guesses = NumberOf<int32_t>(args, i, 1, kGuessesMax);
+    } else if (arg == "--help" || arg == "-h") {
+      options.help = true;
+      return options;
     } else if (arg == "--json") {
       options.json = true;
     } else if (arg == "--in-process") {
@@ -127,6 +136,9 @@ Options ParseOptions(std::span<const std::string> args) {
   }
   if (!options.token_run.tokens.empty() && options.subject.model_path.empty()) {
     throw Error(ErrorKind::kUsage, "--tokens needs --model");
+  }
+  if (options.token_run.guesses > 0 && options.token_run.tokens.empty()) {
+    throw Error(ErrorKind::kUsage, "--draft needs --tokens");
   }
   if (options.subject.path.empty() && !options.list) {
     throw Error(ErrorKind::kUsage, "which plugin? give the path of its shared object");
@@ -316,7 +328,12 @@ int Run(std::span<const std::string> self, const Options& options, std::ostream&
 int CheckPluginMain(std::span<const std::string> self, std::span<const std::string> args,
                     std::ostream& out, std::ostream& err) {
   try {
-    return Run(self, ParseOptions(args), out);
+    const Options options = ParseOptions(args);
+    if (options.help) {
+      out << kUsage;
+      return 0;
+    }
+    return Run(self, options, out);
   } catch (const Error& e) {
     err << "check-plugin: " << e.what() << "\n";
     if (e.kind() == ErrorKind::kUsage) {

@@ -51,6 +51,15 @@ class RowWriter {
     out_ << ",\"" << name << "\":";
     WriteList(out_, value.Ints());
   }
+  void Drafts(std::span<const exec::Drafted> guesses) {
+    out_ << ",\"draft\":[";
+    for (size_t i = 0; i < guesses.size(); ++i) {
+      out_ << (i > 0 ? "," : "") << "{\"token\":" << guesses[i].token << ",\"probability\":";
+      WriteNumber(out_, guesses[i].probability);
+      out_ << "}";
+    }
+    out_ << "]";
+  }
   void End() {
     for (size_t i = 0; i < not_finite_.size(); ++i) {
       out_ << (i == 0 ? ",\"not_finite\":[\"" : "\",\"") << not_finite_[i];
@@ -63,12 +72,25 @@ class RowWriter {
   std::vector<std::string> not_finite_;
 };
 
+// Each guess goes on from the one before. Leaves the slot as it was.
+std::vector<exec::Drafted> Guesses(exec::Seat& seat, int32_t token, int32_t count) {
+  std::vector<exec::Drafted> guesses;
+  for (int32_t depth = 0; depth < count; ++depth) {
+    const exec::DraftRow row = {.slot = 0, .depth = depth, .token = token};
+    guesses.push_back(seat.RunDraft({&row, 1}, true).front());
+    token = guesses.back().token;
+  }
+  return guesses;
+}
+
 }  // namespace
 
 void WriteTokenRun(const Subject& subject, const TokenRun& run, std::ostream& out) {
   const auto context = static_cast<int32_t>(run.tokens.size());
-  const exec::SeatOptions options{.slot_context = context,
+  const exec::SeatOptions options{.slot_context = context + run.guesses,
                                   .rows_max = 1,
+                                  .window_rows = run.guesses + 1,
+                                  .drafts = run.guesses > 0,
                                   .threads = 1,
                                   .pin = false,
                                   .k_type = BL_F32,
@@ -89,11 +111,13 @@ void WriteTokenRun(const Subject& subject, const TokenRun& run, std::ostream& ou
   for (int32_t i = 0; i < context; ++i) {
     const exec::PassRow row{
         .slot = 0, .index = i, .token = run.tokens[static_cast<size_t>(i)], .logits = true};
+    const std::vector<exec::Drafted> guesses = Guesses(*seat, row.token, run.guesses);
     seat->Run({&row, 1});
     out << (i > 0 ? ",\n" : "\n");
     RowWriter writer(out, row.token);
     writer.Floats("logits", seat->Logits(0));
     for (const std::string& name : run.observe) writer.Observed(name, seat->Observe(name));
+    if (!guesses.empty()) writer.Drafts(guesses);
     writer.End();
   }
   out << "\n]}\n";

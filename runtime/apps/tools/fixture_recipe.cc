@@ -46,15 +46,20 @@ RecipeLayers ReadLayers(const RecipeObject& object) {
   }
   const std::optional<bool> with_first = Flag(object, "with_first");
   layers.first = Flag(object, "first");
+  if (object.Find("below") != nullptr) layers.below = object.Text("below");
+  if (object.Find("from") != nullptr) layers.from = object.Text("from");
   if (with_first && layers.every.empty()) object.Refuse("'with_first' needs 'every'");
-  if (layers.first && !layers.every.empty())
-    object.Refuse("'first' and 'every' exclude each other");
+  const int given =
+      static_cast<int>(!layers.every.empty()) + static_cast<int>(layers.first.has_value()) +
+      static_cast<int>(!layers.below.empty()) + static_cast<int>(!layers.from.empty());
+  if (given > 1) object.Refuse("'every', 'first', 'below' and 'from' exclude each other");
   layers.with_first = with_first.value_or(false);
   return layers;
 }
 
 RecipeKey ReadKey(const RecipeObject& object) {
-  object.CheckFields({"key", "type", "value", "otherwise", "every", "with_first", "first"});
+  object.CheckFields(
+      {"key", "type", "value", "otherwise", "every", "with_first", "first", "below", "from"});
   RecipeKey key{.key = object.Text("key")};
   const std::string type = object.Text("type");
   if (type == "u32") {
@@ -63,13 +68,17 @@ RecipeKey ReadKey(const RecipeObject& object) {
     key.kind = model::ValueKind::kF32;
     if (!object.Get("value").IsNumber()) object.Refuse("'value' must be a number");
     key.number = object.Get("value").GetDouble();
+  } else if (type == "bool") {
+    key.kind = model::ValueKind::kBool;
+    object.Get("value");
+    key.flag = object.Flag("value");
   } else if (type == "i32s") {
     key.kind = model::ValueKind::kArray;
     key.expression = object.Text("value");
     key.otherwise = object.Text("otherwise");
     key.layers = ReadLayers(object);
   } else {
-    object.Refuse("'type' must be u32, f32 or i32s");
+    object.Refuse("'type' must be u32, f32, bool or i32s");
   }
   return key;
 }
@@ -85,7 +94,7 @@ double Number(const RecipeObject& object, const char* name, double otherwise) {
 
 RecipeTensor ReadTensor(const RecipeObject& object) {
   object.CheckFields({"name", "ne", "fill", "gain", "picks", "low", "high", "every", "except_every",
-                      "with_first", "first"});
+                      "with_first", "first", "below", "from"});
   RecipeTensor tensor{.name = object.Text("name"), .ne = object.Texts("ne")};
   const std::string fill = object.Text("fill");
   const auto found = std::ranges::find(kFills, fill, &FillName::name);
@@ -171,6 +180,7 @@ std::vector<std::pair<std::string, model::MetadataValue>> FixtureRecipe::Keys(
 
 model::MetadataValue FixtureRecipe::ValueOf(const RecipeKey& key) const {
   if (key.kind == model::ValueKind::kF32) return model::F32Value(static_cast<float>(key.number));
+  if (key.kind == model::ValueKind::kBool) return model::BoolValue(key.flag);
   const std::string what = where_ + ": " + key.key;
   if (key.kind != model::ValueKind::kArray) {
     return model::U32Value(
@@ -206,6 +216,8 @@ FixtureTensor FixtureRecipe::TensorOf(const RecipeTensor& tensor, std::string na
 bool FixtureRecipe::InLayer(const RecipeLayers& layers, const std::string& of,
                             uint64_t layer) const {
   if (layers.first) return (layer == 0) == *layers.first;
+  if (!layers.below.empty()) return layer < sizes_.Value(layers.below);
+  if (!layers.from.empty()) return layer >= sizes_.Value(layers.from);
   if (layers.every.empty()) return true;
   const uint64_t every = sizes_.Value(layers.every);
   if (every == 0) throw Error(ErrorKind::kBadModel, where_ + ": " + of + ": every 0 layers");

@@ -19,12 +19,14 @@ namespace bloomery::apps {
 // How a tensor is filled. docs/tools.md says what each keeps near one.
 enum class Fill { kNormal, kEmbedding, kGains, kRouter, kResidual, kHead, kUniform };
 
-// Some of a model's layers.
+// Some of a model's layers. Of `every`, `first`, `below` and `from` at most one is given.
 struct RecipeLayers {
   std::string every = {};          // each so-many-th; empty: all
   bool with_first = false;         // and the first one
   bool others = false;             // those that `every` leaves out instead
   std::optional<bool> first = {};  // the first one alone, or all but it
+  std::string below = {};          // so many first ones
+  std::string from = {};           // all but so many first ones
 };
 
 struct RecipeTensor {
@@ -44,6 +46,7 @@ struct RecipeKey {
   std::string expression = {};                     // of u32; of i32 in `layers`
   std::string otherwise = {};                      // of i32 in the other layers
   double number = 0;                               // of f32
+  bool flag = false;                               // of bool
   RecipeLayers layers = {};
 };
 

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace bloomery::sdk {
@@ -106,6 +107,17 @@ class Model {
   std::optional<uint64_t> FindTensor(const std::string& name) const {
     const int64_t i = model_->find(model_->self, name.c_str());
     return i < 0 ? std::nullopt : std::optional<uint64_t>(static_cast<uint64_t>(i));
+  }
+  // Names of what the file holds of one layer ("blk.46.…"): for Seat::Ignore, where a plugin leaves
+  // a layer out.
+  std::vector<std::string> TensorsOf(uint64_t layer) const {
+    const std::string start = "blk." + std::to_string(layer) + ".";
+    std::vector<std::string> names;
+    for (uint64_t i = 0; i < n_tensors(); ++i) {
+      std::string name = Tensor(i).name;
+      if (name.starts_with(start)) names.push_back(std::move(name));
+    }
+    return names;
   }
   // The tensor of that name; refused when there is none.
   bl_tensor_info GetTensor(const std::string& name) const {

@@ -73,6 +73,16 @@ TEST_F(Qwen2Test, BrokenBytesArePiecesOfTheirOwn) {
               ElementsAre("ab", "\xFF\xFE", "cd", "\xE2\x82"));
 }
 
+TEST(Glm4Test, DigitsGoInThreesFromTheLeftAndAllElseIsAsInQwen2) {
+  const PreTokenizer pre(*FindPreTokenizer("glm4"));
+  EXPECT_THAT(Split(pre, "a12 3456 1234567"),
+              ElementsAre("a", "12", " ", "345", "6", " ", "123", "456", "7"));
+  EXPECT_THAT(Split(pre, "x\u0661\u0662\u0663\u06640"),
+              ElementsAre("x", "\u0661\u0662\u0663", "\u06640"));
+  EXPECT_THAT(Split(pre, "WE'LL (go)!!\n\n  now"),
+              ElementsAre("WE", "'LL", " (", "go", ")!!\n\n", " ", " now"));
+}
+
 // The names that byte-level vocabularies without a split of their own go by.
 TEST(Gpt2Test, RunsTakeOneBlankAndContractionsAreSmall) {
   for (const char* name : {"gpt-2", "olmo"}) {

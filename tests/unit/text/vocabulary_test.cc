@@ -38,9 +38,9 @@ TEST(VocabularyTest, UnknownPreTokenizerIsRefusedWithTheKnownOnes) {
   VocabularyData data = SmallVocabulary();
   data.pre = "qwen9\n";
   EXPECT_THAT(Refusal(data), AllOf(HasSubstr("tokenizer.ggml.pre"), HasSubstr("'qwen9\\x0A'"),
-                                   HasSubstr("known: gpt-2, olmo, qwen2, qwen35")));
+                                   HasSubstr("known: glm4, gpt-2, olmo, qwen2, qwen35")));
   data.pre = "";
-  EXPECT_THAT(Refusal(data), HasSubstr("known: gpt-2, olmo, qwen2, qwen35"));
+  EXPECT_THAT(Refusal(data), HasSubstr("known: glm4, gpt-2, olmo, qwen2, qwen35"));
 }
 
 TEST(VocabularyTest, EmptyVocabularyIsRefused) {

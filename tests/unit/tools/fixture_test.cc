@@ -76,23 +76,33 @@ TEST(FixtureRecipe, TensorsStandInFileOrderWithTheirSizes) {
 TEST(FixtureRecipe, LayersAreChosenByTensorsAndByKeysAlike) {
   const std::string json = R"({"model": "m", "architectures": ["toy"], "sizes": {"n": 4, "step": 3},
     "keys": [{"key": "{arch}.heads", "type": "i32s", "value": "n*2", "otherwise": "n",
-              "every": "step", "with_first": true}],
+              "every": "step", "with_first": true},
+             {"key": "{arch}.on", "type": "bool", "value": true}],
     "tensors": [{"name": "blk.{l}.a", "ne": ["n"], "fill": "gains", "every": "step", "with_first": true},
                 {"name": "blk.{l}.b", "ne": ["n"], "fill": "gains", "except_every": "step", "with_first": true},
                 {"name": "blk.{l}.c", "ne": ["n"], "fill": "gains", "first": true},
-                {"name": "blk.{l}.d", "ne": ["n"], "fill": "gains", "first": false}]})";
+                {"name": "blk.{l}.d", "ne": ["n"], "fill": "gains", "first": false},
+                {"name": "blk.{l}.e", "ne": ["n"], "fill": "gains", "below": "step"},
+                {"name": "blk.{l}.f", "ne": ["n"], "fill": "gains", "from": "step"},
+                {"name": "blk.{l}.g", "ne": ["n"], "fill": "gains", "every": "layers"}]})";
   FixtureRecipe recipe = FixtureRecipe::ParseAll(json, "r.json").front();
   recipe.Set("layers", 6);
   std::map<char, std::string> layers;  // by the tensor's letter
   for (const FixtureTensor& tensor : recipe.Tensors()) {
     layers[tensor.name.back()] += tensor.name[4];
   }
-  EXPECT_EQ(layers,
-            (std::map<char, std::string>{{'a', "025"}, {'b', "134"}, {'c', "0"}, {'d', "12345"}}));
+  EXPECT_EQ(layers, (std::map<char, std::string>{{'a', "025"},
+                                                 {'b', "134"},
+                                                 {'c', "0"},
+                                                 {'d', "12345"},
+                                                 {'e', "012"},
+                                                 {'f', "345"},
+                                                 {'g', "5"}}));
   const auto keys = recipe.Keys("toy");
   EXPECT_EQ(keys[0].first, "toy.heads");
   EXPECT_TRUE(keys[0].second.data ==
               model::I32ArrayValue(std::vector<int32_t>{8, 4, 8, 4, 4, 8}).data);
+  EXPECT_TRUE(keys[1].second.data == model::BoolValue(true).data);
   const auto refused = [&](const std::string& from, const std::string& to) {
     std::string changed = json;
     changed.replace(changed.find(from), from.size(), to);
@@ -100,9 +110,13 @@ TEST(FixtureRecipe, LayersAreChosenByTensorsAndByKeysAlike) {
   };
   EXPECT_THAT(refused("\"every\": \"step\", ", ""), HasSubstr("'with_first' needs 'every'"));
   EXPECT_THAT(refused("\"first\": true", "\"first\": true, \"every\": \"step\""),
-              HasSubstr("'first' and 'every' exclude each other"));
+              HasSubstr("'every', 'first', 'below' and 'from' exclude each other"));
   EXPECT_THAT(refused("\"first\": true", "\"first\": 1"),
               HasSubstr("'first' must be true or false"));
+  EXPECT_THAT(refused("\"below\": \"step\"", "\"below\": \"step\", \"from\": \"step\""),
+              HasSubstr("exclude each other"));
+  EXPECT_THAT(refused("\"value\": true", "\"value\": 1"),
+              HasSubstr("'value' must be true or false"));
 }
 
 // A file may hold recipes of several architectures, and layers of two kinds.

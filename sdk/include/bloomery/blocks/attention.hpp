@@ -1,7 +1,7 @@
 // Grouped-query attention: rope over the first values of a head, and what a model has of a norm on
-// each query and key head, a sliding window (its planes are then rings), sinks, a factor on values,
-// queries, keys and values in one matrix, and a sigmoid gate on what comes out: each head's queries
-// are then followed by its gates in one matrix.
+// each query and key head, biases of queries, keys and values, a sliding window (its planes are
+// then rings), sinks, a factor on values, queries, keys and values in one matrix, and a sigmoid
+// gate on what comes out: each head's queries are then followed by its gates in one matrix.
 #pragma once
 
 #include <bloomery/blocks/layer.hpp>
@@ -22,7 +22,8 @@ struct AttentionShape {
   double eps = 0;
   bool gated = false;
   bool head_norms = true;
-  bool fused = false;   // attn_qkv: queries, then keys, then values; not with gates
+  bool fused = false;   // attn_qkv: queries, then keys, then values; not with gates or biases
+  bool biases = false;  // attn_q.bias, attn_k.bias, attn_v.bias
   uint64_t window = 0;  // keys that a row sees, its own included; 0: all before it
   bool sinks = false;   // attn_sinks, one a head
   double value_scale = 1.0;
@@ -48,6 +49,11 @@ class Attention {
       k_ = layer.Add("attn_k.weight", BL_ROLE_DENSE, {shape.width, k_width});
       v_ = layer.Add("attn_v.weight", BL_ROLE_DENSE, {shape.width, v_width});
     }
+    if (shape.biases) {
+      q_bias_ = layer.Add("attn_q.bias", BL_ROLE_DENSE, {query_width});
+      k_bias_ = layer.Add("attn_k.bias", BL_ROLE_DENSE, {k_width});
+      v_bias_ = layer.Add("attn_v.bias", BL_ROLE_DENSE, {v_width});
+    }
     if (shape.head_norms) {
       q_norm_ = layer.Add("attn_q_norm.weight", BL_ROLE_NORM, {shape.key_dim});
       k_norm_ = layer.Add("attn_k_norm.weight", BL_ROLE_NORM, {shape.key_dim});
@@ -65,7 +71,9 @@ class Attention {
     const auto kv_heads = static_cast<int64_t>(shape_.kv_heads);
     const auto key_dim = static_cast<int64_t>(shape_.key_dim);
     const Value normed = g.RmsNorm(x, norm_, shape_.eps);
-    const auto [q, k, v] = g.Linear(normed, {q_, k_, v_});
+    const auto [q, k, v] =
+        shape_.biases ? g.LinearBiased(normed, {{q_, q_bias_}, {k_, k_bias_}, {v_, v_bias_}})
+                      : g.Linear(normed, {q_, k_, v_});
     Value queries = g.Reshape(q, {key_dim * (shape_.gated ? 2 : 1), heads});
     Value gates;
     if (shape_.gated) {
@@ -86,7 +94,9 @@ class Attention {
 
   // Only what later rows will read of these: what Build appends for the same x.
   void Store(Graph& g, Value x) const {
-    const auto [k, v] = g.Linear(g.RmsNorm(x, norm_, shape_.eps), {k_, v_});
+    const Value normed = g.RmsNorm(x, norm_, shape_.eps);
+    const auto [k, v] = shape_.biases ? g.LinearBiased(normed, {{k_, k_bias_}, {v_, v_bias_}})
+                                      : g.Linear(normed, {k_, v_});
     AppendRows(g, k, v);
   }
 
@@ -108,7 +118,7 @@ class Attention {
   }
 
   AttentionShape shape_;
-  Weight norm_, q_, k_, v_, q_norm_, k_norm_, sinks_, out_;
+  Weight norm_, q_, k_, v_, q_bias_, k_bias_, v_bias_, q_norm_, k_norm_, sinks_, out_;
   Plane k_plane_, v_plane_;
 };
 

@@ -1,6 +1,5 @@
-// Feed-forward blocks: dense SwiGLU, and routed SwiGLU experts by a softmax or sigmoid router whose
-// picked weights are renormalised, with a bias that chooses and a shared expert behind a sigmoid
-// gate where there is one.
+// Feed-forward blocks: dense SwiGLU, and routed SwiGLU experts by a softmax or sigmoid router, with
+// a bias that chooses and a shared expert, as it is or behind a sigmoid gate, where there are such.
 #pragma once
 
 #include <bloomery/blocks/layer.hpp>
@@ -16,10 +15,12 @@ struct FeedForwardShape {
   uint64_t ff = 0;                // inner width of the dense block, or of one expert
   uint32_t experts = 0;           // 0: dense
   uint32_t experts_used = 0;
-  uint64_t shared_ff = 0;  // inner width of the shared expert; 0: none
+  uint64_t shared_ff = 0;    // inner width of the shared expert; 0: none
+  bool shared_gated = true;  // a sigmoid scales the shared expert (ffn_gate_inp_shexp)
   std::string scoring = "softmax";
   bool selection_bias = false;  // exp_probs_b, one an expert
-  double weight_sum_min = 0.0;  // what the picks' weights are divided by at least
+  bool renormalise = true;      // the picks' weights are divided by their sum,
+  double weight_sum_min = 0.0;  // or by this where that is less
   double weight_scale = 1.0;
 };
 
@@ -49,7 +50,9 @@ class FeedForward {
     layer.AddRouted("ffn_down_exps.weight", bank_, BL_PART_DOWN,
                     {shape.ff, shape.width, shape.experts});
     if (shape.shared_ff == 0) return;
-    shared_gate_ = layer.Add("ffn_gate_inp_shexp.weight", BL_ROLE_SHARED, {shape.width, 1});
+    if (shape.shared_gated) {
+      shared_gate_ = layer.Add("ffn_gate_inp_shexp.weight", BL_ROLE_SHARED, {shape.width, 1});
+    }
     shared_ = AddSwiGlu(layer, "_shexp", BL_ROLE_SHARED, shape.shared_ff);
   }
 
@@ -59,12 +62,14 @@ class FeedForward {
     if (shape_.experts == 0) return g.Add(x, Build(g, dense_, normed));
     Value residual = x;
     if (shape_.shared_ff != 0) {
-      const Value gate = g.Linear(normed, shared_gate_);
-      residual = g.Add(x, g.Gate(Build(g, shared_, normed), gate, "sigmoid"));
+      const Value gate = shape_.shared_gated ? g.Linear(normed, shared_gate_) : Value{};
+      const Value shared = Build(g, shared_, normed);
+      residual = g.Add(x, gate ? g.Gate(shared, gate, "sigmoid") : shared);
     }
     const Routed routed = g.Router(normed, router_,
                                    {.scoring = shape_.scoring,
                                     .used = static_cast<int64_t>(shape_.experts_used),
+                                    .renormalise = shape_.renormalise,
                                     .scale = shape_.weight_scale,
                                     .bias = router_bias_,
                                     .sum_min = shape_.weight_sum_min});
