@@ -23,9 +23,9 @@ constexpr const char* kHelp =
     "Usage: bloomery doctor [--json] [--quick] [-m FILE] [--plugin-dir DIR]\n"
     "\n"
     "Prints what this machine has, what is wrong, and its rates: memory of the host and of each\n"
-    "card, the link between them, multiply-adds, and with -m how fast that file is read. They are\n"
-    "kept in the cache folder for the predictions of `bloomery plan` and --dry-run. --quick\n"
-    "measures nothing. Takes all threads and up to 4 GiB for some seconds.\n";
+    "card, the link between them, multiply-adds, experts on the host, and with -m how fast that\n"
+    "file is read. They are kept in the cache folder for the predictions of `bloomery plan` and\n"
+    "--dry-run. --quick measures nothing. Takes all threads and up to 5 GiB for some seconds.\n";
 
 std::string Rate(double bytes) {
   std::array<char, 32> text{};
@@ -42,10 +42,22 @@ void PrintRates(std::ostream& out, const DoctorView& view) {
   out << "rates (" << (view.measured ? "measured now" : "measured before") << "):\n";
   out << "  the host reads " << Rate(rates.host_read) << ", multiplies "
       << static_cast<int64_t>(rates.host_macs / 1e9) << " G int8 values a second\n";
+  if (rates.experts.bytes > 0) {
+    std::array<char, 160> text{};
+    std::snprintf(text.data(), text.size(),
+                  "  an expert of %.2f MB takes the host %.1f us, a dispatch of some %.1f us more; "
+                  "in prompts %.1f us and %.2f a row\n",
+                  static_cast<double>(rates.experts.bytes) / 1e6, rates.experts.expert_us,
+                  rates.experts.dispatch_us, rates.experts.fixed_us, rates.experts.row_us);
+    out << text.data();
+  }
   if (rates.file_read > 0) out << "  the file is read at " << Rate(rates.file_read) << '\n';
   for (const memory::CardRates& card : rates.cards) {
     out << "  " << card.id << " reads " << Rate(card.read) << "; to it " << Rate(card.to_card)
         << ", from it " << Rate(card.from_card);
+    if (card.to_card_beside > 0) {
+      out << ", to it beside experts of the host " << Rate(card.to_card_beside);
+    }
     if (card.hand_off > 0) {
       std::array<char, 48> text{};
       std::snprintf(text.data(), text.size(), "; host and card answer in %.1f us",

@@ -14,6 +14,7 @@
 #include "runtime/exec/card_loading.h"
 #include "runtime/exec/cpu/compute_rate.h"
 #include "runtime/exec/cpu/read_rate.h"
+#include "runtime/exec/split/expert_rate.h"
 #include "runtime/memory/parallel_read.h"
 #include "runtime/model/gguf.h"
 
@@ -40,10 +41,24 @@ std::string Text(const rapidjson::Value& object, const char* name) {
              : std::string();
 }
 
+memory::HostExpertRates ExpertsOf(const rapidjson::Value& object) {
+  const rapidjson::Value* value = FindNonNull(object, "experts");
+  if (value == nullptr || !value->IsObject()) return {};
+  constexpr double kBytesMax = 1e12;
+  return {.bytes = static_cast<uint64_t>(std::min(Number(*value, "bytes"), kBytesMax)),
+          .dispatch_us = Number(*value, "dispatch_us"),
+          .expert_us = Number(*value, "expert_us"),
+          .read_us = Number(*value, "read_us"),
+          .fixed_us = Number(*value, "fixed_us"),
+          .row_us = Number(*value, "row_us"),
+          .beside_link = std::max(1.0, Number(*value, "beside_link"))};
+}
+
 memory::MachineRates RatesOf(const rapidjson::Value& object) {
   memory::MachineRates rates{.host_read = Number(object, "host_read"),
                              .host_macs = Number(object, "host_macs"),
-                             .file_read = Number(object, "file_read")};
+                             .file_read = Number(object, "file_read"),
+                             .experts = ExpertsOf(object)};
   const rapidjson::Value* cards = FindNonNull(object, "cards");
   if (cards == nullptr || !cards->IsArray()) return rates;
   for (const rapidjson::Value& card : cards->GetArray()) {
@@ -52,6 +67,7 @@ memory::MachineRates RatesOf(const rapidjson::Value& object) {
                            .name = Text(card, "name"),
                            .read = Number(card, "read"),
                            .to_card = Number(card, "to_card"),
+                           .to_card_beside = Number(card, "to_card_beside"),
                            .from_card = Number(card, "from_card"),
                            .hand_off = Number(card, "hand_off"),
                            .multiprocessors = static_cast<int32_t>(std::min(
@@ -156,8 +172,11 @@ void WriteRates(const std::string& path, const std::string& key,
 
 memory::MachineRates MeasureRates(const std::string& model_file) {
   memory::MachineRates rates;
-  exec::ComputeRate compute(ops::FindBackend("auto"));
-  exec::Pool pool(exec::DefaultThreads(), compute.scratch_bytes(), true);
+  const ops::Backend& backend = ops::FindBackend("auto");
+  const int32_t threads = exec::DefaultThreads();
+  exec::ComputeRate compute(backend);
+  exec::ExpertRate experts(backend, threads);
+  exec::Pool pool(threads, std::max(compute.scratch_bytes(), experts.scratch_bytes()), true);
   {
     exec::ReadRate read(exec::ReadRateBytes());
     read.Measure(pool);  // the first may meet pages that are not there yet
@@ -165,12 +184,20 @@ memory::MachineRates MeasureRates(const std::string& model_file) {
   }
   compute.Measure(pool);
   rates.host_macs = BestOf([&] { return compute.Measure(pool); });
+  rates.experts = experts.MeasureRates(pool);
   if (!model_file.empty()) rates.file_read = FileRate(model_file);
+  const double alone = 1 / BestOf([&] { return 1 / experts.MeasurePrompt(pool); });
+  double seconds = 0;
+  int runs = 0;
   try {
-    rates.cards = exec::MeasureCards();
+    rates.cards = exec::MeasureCards([&] {
+      seconds += experts.MeasurePrompt(pool);
+      ++runs;
+    });
   } catch (const Error& error) {
     LOG(INFO) << "no card is measured: " << error.what();  // doctor tells why beside the rates
   }
+  if (runs > 0) rates.experts.beside_link = std::max(1.0, seconds / runs / alone);
   return rates;
 }
 
@@ -182,12 +209,25 @@ Json RatesJson(const memory::MachineRates& rates) {
                                {"name", card.name},
                                {"read", measured(card.read)},
                                {"to_card", measured(card.to_card)},
+                               {"to_card_beside", measured(card.to_card_beside)},
                                {"from_card", measured(card.from_card)},
                                {"hand_off", measured(card.hand_off)},
                                {"multiprocessors", card.multiprocessors}}));
   }
+  const memory::HostExpertRates& of = rates.experts;
+  Json experts;
+  if (of.bytes > 0) {
+    experts = Json::Object({{"bytes", of.bytes},
+                            {"dispatch_us", of.dispatch_us},
+                            {"expert_us", of.expert_us},
+                            {"read_us", of.read_us},
+                            {"fixed_us", of.fixed_us},
+                            {"row_us", of.row_us},
+                            {"beside_link", of.beside_link}});
+  }
   return Json::Object({{"host_read", measured(rates.host_read)},
                        {"host_macs", measured(rates.host_macs)},
+                       {"experts", std::move(experts)},
                        {"file_read", measured(rates.file_read)},
                        {"cards", std::move(cards)}});
 }

@@ -2,6 +2,7 @@
 // throws. Keeps CUDA's headers out of everything above exec/cuda.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,8 +24,9 @@ bool CardIsThere();
 std::vector<std::string> CardLines();
 
 // What each card and the link to it do, measured now, in some hundred ms a card; takes memory of
-// every card meanwhile. Throws Error(kDevice), Error(kNoMemory).
-std::vector<memory::CardRates> MeasureCards();
+// every card meanwhile. `beside` runs again and again while the link is measured once more: what
+// the host does beside it; empty: that is not measured. Throws Error(kDevice), Error(kNoMemory).
+std::vector<memory::CardRates> MeasureCards(const std::function<void()>& beside = {});
 
 // A seat on the card that options.device names ("auto": the first that holds it). Throws
 // Error(kDevice), Error(kNoMemory) with the plan's line, Error(kUnsupported) naming what has no

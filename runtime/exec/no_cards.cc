@@ -19,7 +19,7 @@ bool CardIsThere() { return false; }
 
 std::vector<std::string> CardLines() { Refuse(); }
 
-std::vector<memory::CardRates> MeasureCards() { Refuse(); }
+std::vector<memory::CardRates> MeasureCards(const std::function<void()>& /*beside*/) { Refuse(); }
 
 std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& /*model*/, const SeatSource& /*source*/,
                                    const SeatOptions& /*options*/) {

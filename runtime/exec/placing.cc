@@ -92,6 +92,7 @@ memory::SeatWork WorkOf(const plugin::Description& description) {
     memory::BankWork& of = work.banks.emplace_back();
     of.experts = bank.experts;
     of.used = bank.used;
+    of.width = bank.width;
     for (const uint32_t part : {bank.gate, bank.up, bank.down}) {
       of.bytes += description.weights[part].bytes / bank.experts;
       of.macs += bank.width * bank.ff;

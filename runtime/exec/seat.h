@@ -22,7 +22,6 @@
 #include "runtime/exec/pass.h"
 #include "runtime/exec/residency.h"
 #include "runtime/exec/residency_driver.h"
-#include "runtime/exec/split/sharing.h"
 #include "runtime/graph/graph.h"
 #include "runtime/graph/operator.h"
 #include "runtime/memory/host_memory.h"
@@ -30,6 +29,7 @@
 #include "runtime/memory/placement.h"
 #include "runtime/memory/plan.h"
 #include "runtime/memory/planes.h"
+#include "runtime/memory/residency/sharing.h"
 #include "runtime/memory/weight_source.h"
 #include "runtime/memory/wishes.h"
 #include "runtime/model/inventory.h"
@@ -75,7 +75,7 @@ struct SeatOptions {
   std::chrono::milliseconds hand_off_deadline{10000};
   SplitHooks split_hooks = {};
   // What host and link take for an expert of a prompt; none: as measured when loading.
-  std::optional<ShareRates> share_rates = {};
+  std::optional<memory::ShareRates> share_rates = {};
   ResidencyRequest residency = {};
   uint64_t host_budget = 0;  // bytes; 0: what `available` says
   // The host memory left, asked once before anything is allocated; nullopt: it cannot be told.

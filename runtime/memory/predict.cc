@@ -5,24 +5,24 @@
 #include <cmath>
 #include <cstdio>
 
+#include "runtime/memory/residency/sharing.h"
+
 namespace bloomery::memory {
 namespace {
 
 // docs/measurements/card.md, one H200 that reads 4.2 TB/s, 1.92 GB a token, 48 layers.
-// Beside reading: 23.3 us a layer in one launch, less the bytes' 8.6; six launches take 30.2.
-constexpr double kLayerSeconds = 14.7e-6;
-constexpr double kSplitLayerSeconds = 21.6e-6;
+// Beside reading: of 1.100 ms a token in one launch for all layers, and of 1.725 ms in six a layer,
+// which split banks take (docs/measurements/split.md).
+constexpr double kLayerSeconds = 11.7e-6;
+constexpr double kSplitLayerSeconds = 24.7e-6;
 // Rows in, logits out, the first launch.
 constexpr double kPassSeconds = 80e-6;
-// Keys and values of 4,096 rows: 403 MB in 0.41 ms more than at depth 0, of 4.2 TB/s.
-constexpr double kCardContextShare = 0.23;
-// Prompts: 18,486 rows a second of 2.72 G multiply-adds in passes of 512 rows, 24,922 in passes of
+// Keys and values of 4,096 rows: 403 MB in 0.36 ms more than at depth 0, of 4.2 TB/s.
+constexpr double kCardContextShare = 0.27;
+// Prompts: 20,164 rows a second of 2.72 G multiply-adds in passes of 512 rows, 28,620 in passes of
 // 4,096, on 132 multiprocessors.
-constexpr double kMacsOf512 = 381e9;
-constexpr double kMacsOf4096 = 514e9;
-// A layer whose experts are handed over waits this much longer than the experts take: two crossings
-// of mapped memory, each some us.
-constexpr double kHandOffSeconds = 7e-6;
+constexpr double kMacsOf512 = 416e9;
+constexpr double kMacsOf4096 = 590e9;
 // docs/measurements/cpu.md: decode reads weights at 0.78 to 0.97 of what the pool reads; a prompt
 // has 0.75 of the multiply-adds of the kernels alone.
 constexpr double kHostReadShare = 0.88;
@@ -44,12 +44,14 @@ double CardMacs(const CardRates& card, int32_t rows) {
 // Seconds of a pass by whom they are spent waiting for.
 struct Times {
   double card = 0;
+  double link = 0;
   double host_experts = 0;
   double host = 0;
 
-  double total() const { return card + host_experts + host; }
+  double total() const { return card + link + host_experts + host; }
   std::string By() const {
     if (host > 0) return "the host";
+    if (link > std::max(card, host_experts)) return "the link";
     return host_experts > card ? "the host's experts" : "the card";
   }
 };
@@ -82,7 +84,9 @@ Times CardStep(const Placement& placement, const SeatWork& work, const MachineRa
     double on_host = 0;
     if (here < 1) {
       const double some = 1 - std::pow(here, bank.used);  // whether any pick is the host's
-      on_host = (1 - here) * picked / (rates.host_read * kHostReadShare) + some * kHandOffSeconds;
+      const double each = rates.experts.expert_us * Real(bank.bytes) / Real(rates.experts.bytes);
+      on_host = 1e-6 * ((1 - here) * bank.used * each + some * rates.experts.dispatch_us) +
+                some * card.hand_off;
     }
     times.card += on_card;
     times.host_experts += std::max(0.0, on_host - on_card);
@@ -90,25 +94,60 @@ Times CardStep(const Placement& placement, const SeatWork& work, const MachineRa
   return times;
 }
 
+// What an expert of the bank takes, by itself.
+ShareRates SharesOf(const BankWork& bank, const HostExpertRates& experts, const CardRates& card) {
+  const double bytes = Real(bank.bytes) / Real(experts.bytes);
+  return {.copy_us = 1e6 * Real(bank.bytes) / card.to_card,
+          .read_us = experts.read_us * bytes,
+          .fixed_us = experts.fixed_us * bytes,
+          .row_us = experts.row_us * bytes,
+          .answer_us = 1e6 * Real(bank.width * sizeof(int64_t)) / card.to_card};
+}
+
+// Adds one bank of a pass of `rows` rows, of which the card takes `card_us` for its own part. From
+// picks to picks: link and host share what has no frame, then the card goes on, meanwhile the link
+// is at the next bank's. Where both are at work each is slower (`beside`).
+void AddPromptBank(const BankWork& bank, uint32_t frames, int32_t rows, int32_t rows_max,
+                   double card_us, const MachineRates& rates, const CardRates& card, Times* times) {
+  times->card += 1e-6 * card_us;
+  const double distinct = Distinct(bank, rows);
+  const double away = distinct * (1 - Real(frames) / Real(bank.experts));
+  const auto experts = static_cast<size_t>(std::lround(away));
+  if (experts == 0) return;
+  const double each = Real(bank.used) * rows / distinct;
+  const ShareRates alone = SharesOf(bank, rates.experts, card);
+  const bool places = PromptSharing::HasPlaces({bank.experts, bank.used}, rows_max);
+  const PromptSharing::Division division = PromptSharing::Divide(
+      alone, std::vector<int32_t>(experts, static_cast<int32_t>(std::lround(each))),
+      std::vector<int32_t>(experts, kOnHost), rows, -card_us, places ? experts : 0);
+  const bool both = !division.link.empty() && !division.host.empty();
+  const double slower = both && card.to_card_beside > 0 ? card.to_card / card.to_card_beside : 1;
+  const double link_us =
+      Real(division.link.size()) * alone.copy_us * slower - card_us;  // it has had that time before
+  const double host_us =
+      Real(division.host.size()) * alone.HostUs(each) * (both ? rates.experts.beside_link : 1);
+  const double sums_us = division.host.empty() ? 0 : rows * alone.answer_us;
+  const double waits_us = std::max({link_us, host_us, 0.0}) + sums_us;
+  (link_us > host_us ? times->link : times->host_experts) += 1e-6 * waits_us;
+}
+
 Times CardPrompt(const Placement& placement, const SeatWork& work, const MachineRates& rates,
                  const CardRates& card, int32_t rows) {
   const double macs = CardMacs(card, rows);
   const auto count = static_cast<double>(rows);
+  const double dense =
+      std::max(count * Real(work.dense_macs) / macs, Real(work.dense_bytes) / card.read);
   Times times;
-  times.card = std::max(count * Real(work.dense_macs) / macs, Real(work.dense_bytes) / card.read);
+  if (work.banks.empty()) times.card = dense;
   for (size_t i = 0; i < work.banks.size(); ++i) {
     const BankWork& bank = work.banks[i];
-    const double here = Real(placement.frames.at(i)) / Real(bank.experts);
     const double computed = count * Real(bank.used) * Real(bank.macs);
     const double read = Distinct(bank, count) * Real(bank.bytes);
-    const double on_card = here * std::max(computed / macs, read / card.read);
-    double on_host = 0;
-    if (here < 1) {
-      on_host = (1 - here) * std::max(computed / (rates.host_macs * kHostMacShare),
-                                      read / (rates.host_read * kHostReadShare));
-    }
-    times.card += on_card;
-    times.host_experts += std::max(0.0, on_host - on_card);
+    // All of them: what comes over the link is computed here, too.
+    const double experts = std::max(computed / macs, read / card.read);
+    const double card_us = 1e6 * (dense / Real(work.banks.size()) + experts);
+    AddPromptBank(bank, placement.frames.at(i), rows, placement.rows_max, card_us, rates, card,
+                  &times);
   }
   return times;
 }
@@ -129,6 +168,7 @@ Prediction Predict(const Placement& placement, const SeatWork& work, const Machi
   const auto rows = std::max(1, placement.rows_max);
   const bool host_reads = rates.host_read > 0;
   const bool host_computes = host_reads && rates.host_macs > 0;
+  const bool host_experts = rates.experts.bytes > 0;
   if (placement.place == Place::kHost) {
     if (host_reads) decode(HostPass(work, rates, 1, depth));
     if (host_computes) prompt(HostPass(work, rates, rows, 0));
@@ -137,8 +177,8 @@ Prediction Predict(const Placement& placement, const SeatWork& work, const Machi
   const auto card = std::ranges::find(rates.cards, placement.device, &CardRates::id);
   if (card == rates.cards.end() || card->read <= 0) return prediction;
   const bool whole = placement.ExpertsOnCard() == placement.Experts();
-  if (whole || host_reads) decode(CardStep(placement, work, rates, *card, depth));
-  if (card->multiprocessors > 0 && (whole || host_computes)) {
+  if (whole || host_experts) decode(CardStep(placement, work, rates, *card, depth));
+  if (card->multiprocessors > 0 && (whole || (host_experts && card->to_card > 0))) {
     prompt(CardPrompt(placement, work, rates, *card, rows));
   }
   return prediction;

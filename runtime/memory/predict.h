@@ -1,8 +1,9 @@
 // How fast a placement will be: what a row reads and computes, over the rates of this machine. The
-// model is the plain one (docs/programs.md): in each layer the card's own work, then the longer of
-// the experts there and those of the host, which is handed their part. Experts are taken as picked
-// evenly; residency does better where they are not. Pure; what constants are measured is said
-// beside them.
+// model is the plain one (docs/programs.md): in each layer of a decode step the card's own work,
+// then the longer of the experts there and those of the host, which is handed their part; prompts
+// are divided between card, link and host as a seat does it (residency/sharing.h). Experts are
+// taken as picked evenly; residency does better where they are not. Pure; what constants are
+// measured is said beside them.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ struct BankWork {
   uint32_t experts = 0;
   uint32_t used = 0;
   uint64_t bytes = 0;
-  uint64_t macs = 0;  // of one row
+  uint64_t macs = 0;   // of one row
+  uint64_t width = 0;  // of a row's sum
 };
 
 struct SeatWork {
@@ -34,22 +36,38 @@ struct CardRates {
   std::string id = {};    // "CUDA0"
   std::string name = {};  // "NVIDIA H200"
   double read = 0;
-  double to_card = 0;  // from pinned memory
+  double to_card = 0;         // from pinned memory
+  double to_card_beside = 0;  // while the host's pool computes experts of a prompt
   double from_card = 0;
   double hand_off = 0;  // seconds in which card and host answer each other through memory
   int32_t multiprocessors = 0;
+};
+// What an expert takes the host's pool, measured with experts of `bytes` (0: not measured), in
+// microseconds.
+struct HostExpertRates {
+  uint64_t bytes = 0;
+  // A dispatch of experts of one row each: so much itself, and so much an expert.
+  double dispatch_us = 0;
+  double expert_us = 0;
+  // Of a prompt, as ShareRates has them, and how many times as long while the link is busy (1 where
+  // there is no card).
+  double read_us = 0;
+  double fixed_us = 0;
+  double row_us = 0;
+  double beside_link = 1;
 };
 struct MachineRates {
   double host_read = 0;  // all threads of the pool
   double host_macs = 0;  // theirs, of int8
   double file_read = 0;
+  HostExpertRates experts = {};
   std::vector<CardRates> cards = {};
 };
 
 // Tokens a second of one stream, and what most of the time goes to; 0: a rate is not known.
 struct Prediction {
   double decode = 0;
-  std::string decode_by = {};  // "the card", "the host's experts", "the host"
+  std::string decode_by = {};  // "the card", "the link", "the host's experts", "the host"
   double prompt = 0;           // rows of passes as long as the ubatch
   std::string prompt_by = {};
 };

@@ -17,6 +17,7 @@ struct FixtureOptions {
   uint64_t seed = 1;
   double locality = 0;     // share of picks that follow the token's topic; docs/tools.md
   double persistence = 0;  // share of greedy steps that stay with the topic; needs a locality
+  bool even = false;       // routers use all experts alike; without a locality
   int32_t threads = 1;
 };
 

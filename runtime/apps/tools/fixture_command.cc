@@ -37,6 +37,7 @@ void SetSize(FixtureRecipe& recipe, const std::string& text) {
 int FixtureCommand(const std::vector<std::string>& argv) {
   std::string out, tokenizer, type = "Q4_K_M";
   std::vector<std::string> plugin_dirs, sizes;
+  std::string even;
   int64_t layers = 4, vocabulary = 4096, seed = 1, threads = 0;
   FixtureOptions options;
   Arguments arguments(
@@ -53,6 +54,8 @@ int FixtureCommand(const std::vector<std::string>& argv) {
             &options.locality)
       .Real({"--persistence"}, "Q", "share of greedy steps that stay with a token's topic", 0, 1,
             &options.persistence)
+      .Switch({"--even"}, "routers use all experts alike: layers add next to nothing to a row",
+              "yes", &even)
       .Number({"--vocab"}, "N", "tokens; what the tokenizer lacks is padding", 1, 1 << 20,
               &vocabulary)
       .Number({"--seed"}, "N", "another number, other weights", 0, INT64_MAX, &seed)
@@ -72,6 +75,7 @@ int FixtureCommand(const std::vector<std::string>& argv) {
   const model::ModelFile vocabulary_file = model::OpenGguf(RealFileSystem(), tokenizer);
   options.seed = static_cast<uint64_t>(seed);
   options.threads = ThreadsOf(threads);
+  options.even = !even.empty();
   {
     Progress progress("fixture");
     WriteFixture(out, recipe, mix, vocabulary_file.metadata(), options,

@@ -26,6 +26,7 @@ struct Flags {
   int64_t moves = 0;
   int64_t texts = 0;
   std::string json;
+  std::string stay;
   memory::SimulationOptions options;
 };
 
@@ -59,6 +60,7 @@ Json RowJson(const SimulationResult& result, uint32_t frames) {
                        {"prompt_rows", result.prompt.rows},
                        {"prompt_hit_rate", result.prompt.HitRate()},
                        {"moves", result.moves},
+                       {"stayed", result.stayed},
                        {"decode_rows_per_second", result.DecodeRate()}});
 }
 
@@ -102,6 +104,7 @@ void Report(const memory::RoutingTrace& trace, const Flags& flags) {
   for (const int64_t frames : flags.frames) {
     memory::SimulationOptions options = flags.options;
     options.frames = static_cast<uint32_t>(frames);
+    options.stay = !flags.stay.empty();
     options.moves_max = static_cast<int32_t>(flags.moves);
     const double static_rate = Play(traces, "off", options).DecodeRate();
     for (const std::string& policy : flags.policies) {
@@ -142,6 +145,8 @@ int ResidencySimCommand(const std::vector<std::string>& argv) {
               "each prompt begins a text, played from the seed on, of which the first N decode "
               "passes count; 0: the trace is one",
               0, INT32_MAX, &flags.texts)
+      .Switch({"--stay"}, "experts that a prompt brings to the card may stay (payback)", "yes",
+              &flags.stay)
       .Real({"--host-us"}, "US", "the host computing an expert", 0, kMost, &rates.host_us)
       .Real({"--card-us"}, "US", "the card computing an expert", 0, kMost, &rates.card_us)
       .Real({"--copy-us"}, "US", "an expert over the link", 0, kMost, &rates.copy_us)

@@ -69,7 +69,30 @@ double MeasureHandOff(const kernels::cuda::Launch& launch) {
   return round == kRounds ? time.count() / (kRounds - 1) : 0;
 }
 
-memory::CardRates Measure(CardInfo card) {
+// Bytes a second to the card, in pieces as experts come in, while `beside` runs again and again.
+double MeasureBeside(const CardStream& stream, const CardBuffer& to, const PinnedBuffer& from,
+                     const std::function<void()>& beside) {
+  constexpr uint64_t kPiece = uint64_t{2} << 20;
+  constexpr uint64_t kPieces = 768;  // as many as a stream takes before its caller waits
+  const std::string what = "measuring the link to a card while the host computes";
+  const CardEvent begin(cudaEventDefault);
+  const CardEvent end(cudaEventDefault);
+  CheckCuda(cudaEventRecord(begin.get(), stream.get()), what);
+  for (uint64_t i = 0; i < kPieces; ++i) {
+    const uint64_t at = i * kPiece % kLinkBytes;
+    CheckCuda(cudaMemcpyAsync(to.data() + at, from.data() + at, kPiece, cudaMemcpyHostToDevice,
+                              stream.get()),
+              what);
+  }
+  CheckCuda(cudaEventRecord(end.get(), stream.get()), what);
+  while (cudaEventQuery(end.get()) == cudaErrorNotReady) beside();
+  CheckCuda(cudaStreamSynchronize(stream.get()), what);
+  float milliseconds = 0;
+  CheckCuda(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), what);
+  return static_cast<double>(kPieces * kPiece) / (static_cast<double>(milliseconds) * 1e-3);
+}
+
+memory::CardRates Measure(CardInfo card, const std::function<void()>& beside) {
   UseCard(&card);
   const uint64_t free_bytes = card.free_bytes.value_or(0);
   const CardBuffer memory(std::clamp(free_bytes / 2, kLinkBytes, kReadBytes),
@@ -91,6 +114,7 @@ memory::CardRates Measure(CardInfo card) {
   rates.multiprocessors = card.multiprocessors;
   rates.to_card = copy(memory.data(), pinned.data(), cudaMemcpyHostToDevice);
   rates.from_card = copy(pinned.data(), memory.data(), cudaMemcpyDeviceToHost);
+  if (beside) rates.to_card_beside = MeasureBeside(stream, memory, pinned, beside);
   rates.hand_off = MeasureHandOff(launch);
   rates.read = RateOf(stream, memory.size(), [&] {
     CheckCuda(kernels::cuda::ReadAll(launch, memory.data(), memory.size()),
@@ -101,9 +125,9 @@ memory::CardRates Measure(CardInfo card) {
 
 }  // namespace
 
-std::vector<memory::CardRates> MeasureCards() {
+std::vector<memory::CardRates> MeasureCards(const std::function<void()>& beside) {
   std::vector<memory::CardRates> rates;
-  for (const CardInfo& card : ListCards()) rates.push_back(Measure(card));
+  for (const CardInfo& card : ListCards()) rates.push_back(Measure(card, beside));
   return rates;
 }
 

@@ -620,7 +620,9 @@ int32_t CardSeat::LandMoves(bool wait) {
 }
 
 std::vector<ExpertMove> CardSeat::TakeSeated() {
-  return split_ == nullptr ? std::vector<ExpertMove>() : split_->TakeSeated();
+  if (split_ == nullptr) return {};
+  Enter();
+  return split_->TakeSeated();
 }
 
 memory::ResidencyRates CardSeat::MeasureRates() {
@@ -797,7 +799,7 @@ std::vector<VideoCard> CardSeat::Cards() const {
 std::string CardSeat::LoadLine() const {
   std::string line = weights_->report().Line(card_.Id());
   if (split_ == nullptr) return line;
-  const ShareRates& rates = split_->share_rates();
+  const memory::ShareRates& rates = split_->share_rates();
   std::array<char, 160> prompts{};
   std::snprintf(prompts.data(), prompts.size(),
                 "; an expert of a prompt takes the link %.1f us, the host %.1f us, from many rows "

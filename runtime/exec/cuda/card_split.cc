@@ -18,10 +18,6 @@ constexpr uint64_t kPart = 256;  // alignment of parts, and of what is copied in
 
 uint64_t Aligned(uint64_t bytes) { return (bytes + kPart - 1) / kPart * kPart; }
 
-// Rows an expert, in the largest passes of a seat, from which on there are places for experts that
-// come: about where the host's time for one is the link's (docs/measurements/split.md). With fewer
-// the places would take more from the frames than passes gain.
-constexpr int64_t kPlacesRows = 16;
 // Of the room that copies go through into card form.
 constexpr uint64_t kRoomBytes = uint64_t{16} << 20;
 
@@ -75,8 +71,8 @@ uint64_t RoomBytes(const plugin::Description& description) {
   return Aligned(std::max(most, kRoomBytes)) + kPart;
 }
 
-std::vector<PromptSharing::Bank> SharingBanks(const plugin::Description& description) {
-  std::vector<PromptSharing::Bank> banks;
+std::vector<memory::PromptSharing::Bank> SharingBanks(const plugin::Description& description) {
+  std::vector<memory::PromptSharing::Bank> banks;
   for (const plugin::Bank& bank : description.banks) banks.push_back({bank.experts, bank.used});
   return banks;
 }
@@ -120,7 +116,7 @@ RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&& other) noexcept
 }
 
 bool CardSplit::HasPlaces(const plugin::Bank& bank, int32_t rows_max) {
-  return int64_t{rows_max} * bank.used >= kPlacesRows * bank.experts;
+  return memory::PromptSharing::HasPlaces({bank.experts, bank.used}, rows_max);
 }
 
 uint64_t CardSplit::CardBytes(const plugin::Description& description,

@@ -20,7 +20,7 @@
 #include "runtime/exec/cuda/card.h"
 #include "runtime/exec/cuda/card_weights.h"
 #include "runtime/exec/split/host_experts.h"
-#include "runtime/exec/split/sharing.h"
+#include "runtime/memory/residency/sharing.h"
 
 namespace bloomery::exec {
 
@@ -75,16 +75,18 @@ class CardSplit {
 
   // Prompts, whose launches the passes' thread enqueues one by one. Of the experts without a frame
   // some come to the card for the pass, into one of two places that banks take in turns, and the
-  // host computes the others (split/sharing.h); `number` counts the program's banks. In order:
+  // host computes the others (memory/residency/sharing.h); `number` counts the program's banks. In
+  // order:
   //
   //   BeginPrompt                           the first bank's likely ones set out
   //   launch: picks to the page, PicksPublished
   //   Share(number)                         who takes what; the link's part sets out
   //   launch: the map, rows to the page, RowsPublished
   //   AwaitArrived(number), launches of the card's experts
-  //   EndStreamed(number)                   some stay in frames; the next bank's likely ones set
-  //   out ComputeShare(number)                  the host, beside all of that launch: sums, with
-  //   prompt_sums()
+  //   EndStreamed(number)                   the next bank's likely ones set out
+  //   ComputeShare(number)                  the host, beside all of that
+  //   launch: sums, with prompt_sums()
+  //   Share(number + 1)                     first some of this bank's stay in frames
   //
   // `check` as HostExperts::ServePass has it; all may throw HandOffError. `seats`: experts that
   // came may take frames of others (TakeSeated).
@@ -111,8 +113,8 @@ class CardSplit {
   std::vector<ExpertMove> TakeSeated();
   // How prompts are shared: of an expert of the first bank, measured unless given. Once weights are
   // bound; takes some ten milliseconds.
-  void SetShareRates(const std::optional<ShareRates>& given);
-  const ShareRates& share_rates() const { return share_rates_; }
+  void SetShareRates(const std::optional<memory::ShareRates>& given);
+  const memory::ShareRates& share_rates() const { return share_rates_; }
 
   // As Seat has them.
   void BeginMove(const ExpertMove& move);
@@ -151,11 +153,11 @@ class CardSplit {
   uint64_t FrameBytesOf(uint32_t weight) const;
   // So many experts have room in a place of the bank.
   size_t Places(size_t bank) const;
-  ShareRates RatesOf(size_t bank) const;
+  memory::ShareRates RatesOf(size_t bank) const;
   uint64_t ExpertBytes(size_t bank) const;
   void SetOut(size_t number);
   void Bring(Coming* coming, size_t number, std::span<const int32_t> experts);
-  void SeatSome(Coming* coming, size_t number);
+  void SeatSome();
   void CountPicks(uint32_t bank);
   void Await(const CardEvent& event, uint32_t bank, const std::function<bool()>& check) const;
   double MeasureLink();
@@ -199,14 +201,15 @@ class CardSplit {
   std::span<const uint32_t> prompt_banks_;
   int32_t prompt_rows_ = 0;
   bool seats_ = false;
+  std::optional<size_t> to_seat_ = {};  // the bank that ended last, some of whose experts may stay
   bool host_share_ = false;
   const int64_t* prompt_sums_ = nullptr;
   std::vector<int32_t> counts_;  // rows of each expert of the bank that was shared last
   std::chrono::steady_clock::time_point link_until_{};  // it is busy so long, by the rates
   CardEvent picks_published_;
   CardEvent rows_published_;
-  PromptSharing sharing_;
-  ShareRates share_rates_;
+  memory::PromptSharing sharing_;
+  memory::ShareRates share_rates_;
   uint64_t share_bytes_ = 1;  // of the expert that they are of
   std::vector<ExpertMove> seated_;
   CardStream copies_;

@@ -31,12 +31,12 @@ uint64_t CardSplit::ExpertBytes(size_t bank) const {
   return bytes;
 }
 
-ShareRates CardSplit::RatesOf(size_t bank) const {
+memory::ShareRates CardSplit::RatesOf(size_t bank) const {
   return share_rates_.Scaled(static_cast<double>(ExpertBytes(bank)) /
                              static_cast<double>(share_bytes_));
 }
 
-void CardSplit::SetShareRates(const std::optional<ShareRates>& given) {
+void CardSplit::SetShareRates(const std::optional<memory::ShareRates>& given) {
   const auto with = std::ranges::find(has_places_, true);
   if (with == has_places_.end()) return;
   const auto bank = static_cast<uint32_t>(with - has_places_.begin());
@@ -104,6 +104,7 @@ void CardSplit::BeginPrompt(std::span<const uint32_t> banks, int32_t rows, bool 
   seats_ = seats;
   host_share_ = false;
   prompt_sums_ = nullptr;
+  to_seat_.reset();
   if (!banks.empty()) SetOut(0);
 }
 
@@ -195,10 +196,11 @@ void CardSplit::CountPicks(uint32_t bank) {
 void CardSplit::Share(size_t number, const std::function<bool()>& check) {
   Coming& coming = coming_[number % 2];
   prompt_sums_ = nullptr;
+  SeatSome();  // while the card comes to the picks
   Await(picks_published_, coming.bank, check);
   CountPicks(coming.bank);
   const Micros busy = link_until_ - Clock::now();
-  const PromptSharing::Division division = PromptSharing::Divide(
+  const memory::PromptSharing::Division division = memory::PromptSharing::Divide(
       RatesOf(coming.bank), counts_, coming.frames, prompt_rows_, std::max(0.0, busy.count()),
       Places(coming.bank) - coming.experts.size());
   Bring(&coming, number, division.link);
@@ -223,13 +225,17 @@ void CardSplit::AwaitArrived(size_t number, cudaStream_t stream) const {
 void CardSplit::EndStreamed(size_t number, cudaStream_t stream) {
   Coming& coming = coming_[number % 2];
   CheckCuda(cudaEventRecord(coming.read.get(), stream), kBringing);
-  SeatSome(&coming, number);
+  if (seats_) to_seat_ = number;
   if (number + 1 < prompt_banks_.size()) SetOut(number + 1);
 }
 
-// Nobody reads the bank's frames any more in this pass, and the next one finds its map changed.
-void CardSplit::SeatSome(Coming* coming, size_t number) {
-  if (!seats_ || coming->experts.empty()) return;
+// Of the bank that ended last: nobody reads its frames any more in this pass, and the next one
+// finds its map changed.
+void CardSplit::SeatSome() {
+  if (!to_seat_) return;
+  const size_t number = *std::exchange(to_seat_, std::nullopt);
+  Coming* const coming = &coming_[number % 2];
+  if (coming->experts.empty()) return;
   const std::string what = "keeping experts that came to the card";
   const plugin::Bank& described = description_.banks[coming->bank];
   for (const ExpertMove& move : sharing_.Seats(coming->bank, Map(coming->bank), coming->experts)) {
@@ -257,6 +263,7 @@ void CardSplit::SeatSome(Coming* coming, size_t number) {
 }
 
 std::vector<ExpertMove> CardSplit::TakeSeated() {
+  SeatSome();
   if (seated_.empty()) return {};
   CheckCuda(cudaStreamSynchronize(stays_.get()), "keeping experts that came to the card");
   return std::exchange(seated_, {});

@@ -4,22 +4,19 @@
 #include <array>
 #include <set>
 
-#include "kernels-common/moe/cpu/moe.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
 #include "runtime/exec/cpu/read_rate.h"
 #include "runtime/exec/cpu/relax.h"
+#include "runtime/exec/split/computing_rate.h"
 #include "runtime/memory/finite.h"
-#include "runtime/ops/linear.h"
 
 namespace bloomery::exec {
 namespace {
 
 // What kernels-common/moe/cuda/hand_off.h rings with; not included, since it is the card's.
 constexpr uint32_t kRingsNoPick = 1;
-// Passes of so many rows take the one dispatch of few rows.
-constexpr int32_t kFewRows = 8;
 // Looks at a ring between two looks at the clock, and of these between two looks at the card.
 constexpr int kLooksPerClock = 64;
 constexpr int kClocksPerCheck = 16;
@@ -95,7 +92,7 @@ struct Arena {
                              ErrorKind::kNoMemory, what);
       return at;
     };
-    groups = place(3 * (2 * of.experts + 1) + 2 * picks, sizeof(int32_t));
+    groups = place(BankSteps::Ints(of.experts, picks), sizeof(int32_t));
     ids = place(picks, sizeof(int32_t));
     h = place(picks, of.h_bytes);
     codes = place(picks, of.codes_bytes);
@@ -122,17 +119,6 @@ class HookedStep : public ops::Step {
 };
 
 }  // namespace
-
-struct HostExperts::BankSteps {
-  ops::Groups groups = std::make_shared<ops::PickGroups>();
-  uint64_t expert_bytes = 0;
-  FewRowsExperts* few_rows_experts = nullptr;  // what few_rows runs
-  std::unique_ptr<ops::Step> few_rows;
-  std::unique_ptr<ops::Step> gate_up;
-  std::unique_ptr<ops::Step> quantise;  // null: down has a float format
-  std::unique_ptr<ops::Step> down;
-  std::unique_ptr<ops::Step> sum;
-};
 
 void HostExperts::Check(const plugin::Description& description) {
   for (const plugin::Bank& bank : description.banks) {
@@ -183,7 +169,7 @@ HostExperts::HostExperts(const model::ModelFile& model, const plugin::Descriptio
   arena_ = memory::HostBuffer(Arena(largest, rows_max).bytes, "the host's part of a pass");
   pool_ = std::make_unique<Pool>(ThreadsOf(options), largest.scratch, options.pin);
   few_rows_counts_ = std::make_shared<FewRowsExperts::Counts>(
-      pool_->threads(), std::min<size_t>(largest.experts, kFewRows * largest.used));
+      pool_->threads(), BankSteps::CountedExperts(largest.experts, largest.used));
 }
 
 HostExperts::~HostExperts() = default;
@@ -199,23 +185,6 @@ void HostExperts::MakeSteps(size_t index) {
   const plugin::Bank& bank = description_.banks[index];
   const Largest largest(description_, backend_, rows_max_);
   const Arena at(largest, rows_max_);
-  auto made = std::make_unique<BankSteps>();
-  ops::PickGroups& groups = *made->groups;
-  const auto experts = static_cast<size_t>(bank.experts);
-  const auto picks_max = static_cast<size_t>(rows_max_) * bank.used;
-  groups.offsets = reinterpret_cast<int32_t*>(arena_.data() + at.groups);
-  groups.active = groups.offsets + experts + 1;
-  groups.place_rows = groups.active + experts;
-  groups.pair_places = groups.place_rows + picks_max;
-  groups.gate_up = {.n = static_cast<int64_t>(bank.ff),
-                    .k = 2 * static_cast<int64_t>(bank.width),
-                    .first = groups.pair_places + picks_max,
-                    .per_piece = groups.pair_places + picks_max + experts + 1};
-  groups.down = {.n = static_cast<int64_t>(bank.width),
-                 .k = static_cast<int64_t>(bank.ff),
-                 .first = groups.gate_up.per_piece + experts,
-                 .per_piece = groups.gate_up.per_piece + 2 * experts + 1};
-
   const auto rows_of = [&](uint32_t weight) {
     const plugin::Weight& described = description_.weights[weight];
     kernels::WeightRows rows;
@@ -232,65 +201,31 @@ void HostExperts::MakeSteps(size_t index) {
   rows.gate_expert_bytes = rows.gate.row_bytes * bank.ff;
   rows.up_expert_bytes = rows.up.row_bytes * bank.ff;
   rows.down_expert_bytes = rows.down.row_bytes * bank.width;
-  rows.experts = experts;
+  rows.experts = bank.experts;
   rows.ff = bank.ff;
   rows.width = bank.width;
-  made->expert_bytes = rows.gate_expert_bytes + rows.up_expert_bytes + rows.down_expert_bytes;
 
-  auto* h = reinterpret_cast<float*>(arena_.data() + at.h);
-  auto* y = reinterpret_cast<float*>(arena_.data() + at.y);
-  const auto encoded = [](const kernels::FormatTraits& format, std::byte* codes, float* f32,
-                          size_t width) {
-    ops::Activations x;
-    x.f32 = f32;
-    x.stride = width;
-    const size_t group = format.activation_group;
-    if (group != 0) {
-      (group == 256 ? x.group_256 : x.group_32) = kernels::MakeQuantisedRows(codes, width, group);
-    }
-    return x;
-  };
-  const ops::Activations x = encoded(*rows.gate.format, page_.input(),
-                                     reinterpret_cast<float*>(page_.input()), bank.width);
-  const ops::Activations inner = encoded(*rows.down.format, arena_.data() + at.codes, h, bank.ff);
-  const int32_t threads = pool_->threads();
-  const ops::RowCount live{&live_};
-  const ops::RowCount picks{&live_, static_cast<int32_t>(bank.used)};
-  made->gate_up = ops::MakeExpertGateUp(backend_, rows, made->groups, x, h, picks);
-  made->down = ops::MakeExpertDown(backend_, rows, made->groups, inner, y, picks);
-  if (const size_t group = rows.down.format->activation_group; group != 0) {
-    made->quantise =
-        ops::MakeQuantise(backend_, h, bank.ff, inner.Quantised(group), picks, threads);
-  }
-  kernels::PickSumArgs sum;
-  sum.y = y;
-  sum.y_stride = bank.width;
-  sum.pair_places = groups.pair_places;
-  sum.weights = page_.weights();
-  sum.top_k = bank.used;
-  sum.dim = bank.width;
-  sum.sums = page_.sums();
-  made->sum = ops::MakePickSum(backend_, sum, made->groups, live, threads);
-  auto few_rows = std::make_unique<FewRowsExperts>(FewRowsExperts::Args{.backend = &backend_,
-                                                                        .bank = rows,
-                                                                        .groups = made->groups,
-                                                                        .x = x,
-                                                                        .inner = inner,
-                                                                        .h = h,
-                                                                        .y = y,
-                                                                        .sum = sum,
-                                                                        .live = &live_,
-                                                                        .threads = threads,
-                                                                        .counts = few_rows_counts_,
-                                                                        .until = &until_});
-  made->few_rows_experts = few_rows.get();
-  made->few_rows = std::move(few_rows);
+  auto made = std::make_unique<BankSteps>(
+      BankSteps::Args{.backend = &backend_,
+                      .bank = rows,
+                      .used = bank.used,
+                      .rows_max = rows_max_,
+                      .arrays = {.ints = reinterpret_cast<int32_t*>(arena_.data() + at.groups),
+                                 .h = reinterpret_cast<float*>(arena_.data() + at.h),
+                                 .codes = arena_.data() + at.codes,
+                                 .y = reinterpret_cast<float*>(arena_.data() + at.y),
+                                 .input = page_.input(),
+                                 .weights = page_.weights(),
+                                 .sums = page_.sums()},
+                      .live = &live_,
+                      .threads = pool_->threads(),
+                      .counts = few_rows_counts_,
+                      .until = &until_});
   if (hooks_.host_task) {
-    for (auto* step : {&made->few_rows, &made->gate_up, &made->quantise, &made->down, &made->sum}) {
-      if (*step == nullptr) continue;
-      *step = std::make_unique<HookedStep>(std::move(*step), static_cast<uint32_t>(index),
-                                           hooks_.host_task);
-    }
+    made->WrapSteps([&](std::unique_ptr<ops::Step> step) {
+      return std::make_unique<HookedStep>(std::move(step), static_cast<uint32_t>(index),
+                                          hooks_.host_task);
+    });
   }
   steps_.push_back(std::move(made));
 }
@@ -331,6 +266,28 @@ double HostExperts::MeasureExpert() {
   }
   counts_ = counts;
   return best;
+}
+
+memory::ShareRates HostExperts::MeasureComputing(uint32_t bank) {
+  const plugin::Bank& described = description_.banks[bank];
+  // As many experts as a pass may leave to the host, each with the same number of rows.
+  constexpr uint32_t kExperts = 64;
+  const auto used = static_cast<int64_t>(described.used);
+  const auto experts = std::max<int64_t>(used, std::min<int64_t>(kExperts, described.experts));
+  const std::vector<int32_t> all_of_host(described.experts, -1);
+  const Counts counts = counts_;
+  const auto picks = static_cast<int64_t>(rows_max_) * used;
+  for (int64_t i = 0; i < picks; ++i) page_.ids()[i] = static_cast<int32_t>(i % experts);
+  std::fill_n(page_.weights(), picks, 0.0F);
+  std::fill_n(page_.input(),
+              static_cast<uint64_t>(rows_max_) * BankInputRowBytes(description_, described),
+              std::byte{0});
+  const memory::ShareRates rates =
+      ComputingRates({.experts = experts, .used = used, .rows_max = rows_max_},
+                     [&](int32_t rows) { Compute(bank, rows, false, all_of_host); });
+  counts_ = counts;
+  failed_row_ = -1;
+  return rates;
 }
 
 std::span<const std::byte> HostExperts::Matrix(uint32_t weight, int32_t expert) const {
@@ -419,15 +376,10 @@ bool HostExperts::Group(uint32_t bank, int32_t rows, bool count, std::span<const
     any = any || mine;
   }
   if (!any) return false;
-  ops::PickGroups& groups = *steps_[bank]->groups;
-  kernels::cpu::GroupPicks(host_ids_, static_cast<size_t>(rows), described.used, described.experts,
-                           &groups);
-  if (rows > kFewRows) {
-    ops::CutExperts(groups, pool_->threads(), &groups.gate_up);
-    ops::CutExperts(groups, pool_->threads(), &groups.down);
-  }
+  steps_[bank]->Begin(host_ids_, rows);
+  const kernels::ExpertGroups& groups = steps_[bank]->groups();
   counts_.experts += static_cast<uint64_t>(groups.active_count);
-  counts_.bytes += static_cast<uint64_t>(groups.active_count) * steps_[bank]->expert_bytes;
+  counts_.bytes += static_cast<uint64_t>(groups.active_count) * steps_[bank]->expert_bytes();
   ++counts_.hand_offs;
   if (!count) return true;
   if (rows > 1) distinct_[bank] += static_cast<uint64_t>(groups.active_count);
@@ -447,16 +399,7 @@ bool HostExperts::Compute(uint32_t bank, int32_t rows, bool count,
   until_ = begin + deadline_;
   live_ = rows;
   if (!Group(bank, rows, count, frames)) return false;
-  const BankSteps& steps = *steps_[bank];
-  if (rows <= kFewRows) {
-    steps.few_rows_experts->Begin();
-    RunStep(bank, *steps.few_rows);
-  } else {
-    RunStep(bank, *steps.gate_up);
-    if (steps.quantise != nullptr) RunStep(bank, *steps.quantise);
-    RunStep(bank, *steps.down);
-    RunStep(bank, *steps.sum);
-  }
+  for (const std::unique_ptr<ops::Step>& step : steps_[bank]->Steps()) RunStep(bank, *step);
   counts_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   return true;
 }

@@ -20,10 +20,10 @@
 #include "runtime/exec/cpu/pool.h"
 #include "runtime/exec/residency.h"
 #include "runtime/exec/seat.h"
-#include "runtime/exec/split/few_rows.h"
+#include "runtime/exec/split/bank_steps.h"
 #include "runtime/exec/split/hand_off_page.h"
-#include "runtime/exec/split/sharing.h"
 #include "runtime/memory/host_buffer.h"
+#include "runtime/memory/residency/sharing.h"
 #include "runtime/memory/weights.h"
 #include "runtime/ops/backend.h"
 #include "runtime/ops/moe.h"
@@ -74,9 +74,9 @@ class HostExperts {
   bool Compute(uint32_t bank, int32_t rows, bool count = true,
                std::span<const int32_t> frames = {});
 
-  // The host's part of ShareRates for an expert of `bank`: computes some, of rows of zeros, in some
-  // ten milliseconds; between passes, once bound.
-  ShareRates MeasureComputing(uint32_t bank);
+  // The host's part of memory::ShareRates for an expert of `bank`: computes some, of rows of zeros,
+  // in some ten milliseconds; between passes, once bound.
+  memory::ShareRates MeasureComputing(uint32_t bank);
 
   // The lowest row of the pass with a pick that is not finite or too large; -1: none.
   int64_t failed_row() const { return failed_row_; }
@@ -109,7 +109,6 @@ class HostExperts {
   uint64_t Distinct(size_t bank) const { return distinct_[bank]; }
 
  private:
-  struct BankSteps;
   using Clock = std::chrono::steady_clock;
 
   void MakeSteps(size_t bank);

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "runtime/base/error.h"
+#include "runtime/memory/residency/sharing.h"
 
 namespace bloomery::memory {
 namespace {
@@ -45,6 +46,43 @@ class Meter {
   SimulationResult& result_;
   bool decode_ = true;
   double us_ = 0;
+};
+
+// What prompts bring and keep.
+class Stays {
+ public:
+  explicit Stays(std::span<const BankFrames> banks) : sharing_(BanksOf(banks)) {}
+
+  // After a prompt's pass; returns how many stay.
+  uint64_t After(const TracePass& pass, ResidencyPolicy* policy) {
+    uint64_t stayed = 0;
+    for (size_t bank = 0; bank < pass.experts.size(); ++bank) {
+      counts_.assign(policy->map().bank(bank).experts, 0);
+      for (const uint16_t expert : pass.experts[bank]) ++counts_[expert];
+      sharing_.Count(bank, counts_, pass.rows);
+      came_.clear();
+      for (size_t expert = 0; expert < counts_.size(); ++expert) {
+        const bool away = policy->map().FramesOf(bank)[expert] == kOnHost;
+        if (away && counts_[expert] > 0) came_.push_back(static_cast<int32_t>(expert));
+      }
+      for (const ExpertMove& move : sharing_.Seats(bank, policy->map().FramesOf(bank), came_)) {
+        policy->Moved(move);
+        ++stayed;
+      }
+    }
+    return stayed;
+  }
+
+ private:
+  static std::vector<PromptSharing::Bank> BanksOf(std::span<const BankFrames> frames) {
+    std::vector<PromptSharing::Bank> banks;
+    for (const BankFrames& bank : frames) banks.push_back({bank.experts, bank.used});
+    return banks;
+  }
+
+  PromptSharing sharing_;
+  std::vector<int32_t> counts_;
+  std::vector<int32_t> came_;
 };
 
 constexpr size_t kNever = std::numeric_limits<size_t>::max();
@@ -115,6 +153,7 @@ void SimulationResult::Add(const SimulationResult& more) {
   add(&decode, more.decode);
   add(&prompt, more.prompt);
   moves += more.moves;
+  stayed += more.stayed;
   decode_us += more.decode_us;
 }
 
@@ -207,6 +246,7 @@ SimulationResult Simulate(RoutingTrace& trace, ResidencyKind kind,
                                ? options.moves_max
                                : MovesBeside(ExpertsUs(banks, options.rates), options.rates)});
   Meter meter(options, &result);
+  Stays stays(banks);
   std::vector<ExpertMove> begun;
   std::vector<uint16_t> reads;
   for (size_t pass = 0; pass < trace.passes().size(); ++pass) {
@@ -224,6 +264,12 @@ SimulationResult Simulate(RoutingTrace& trace, ResidencyKind kind,
     meter.End(begun.size());
     result.moves += begun.size();
     policy.Count(played.Picks());
+    if (options.stay && kind == ResidencyKind::kPayback &&
+        played.rows >= ResidencyOptions::kManyRows) {
+      const uint64_t stayed = stays.After(played, &policy);
+      result.stayed += stayed;
+      result.moves += stayed;
+    }
   }
   return result;
 }

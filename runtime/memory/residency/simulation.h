@@ -25,6 +25,9 @@ struct SimulationOptions {
   ResidencyRates rates = {};
   StepRates step = {};
   int32_t moves_max = 0;  // at one boundary; 0: as a seat would have it, MovesBeside(ExpertsUs)
+  // Experts that a prompt's pass picked stay as PromptSharing has it, with a policy that keeps
+  // them: as a seat whose prompts bring all of them over the link.
+  bool stay = false;
 };
 
 // Reads are distinct experts of a bank and pass: what host and card compute with one read of their
@@ -45,6 +48,7 @@ struct SimulationResult {
   SimulationCounts decode = {};
   SimulationCounts prompt = {};
   uint64_t moves = 0;
+  uint64_t stayed = 0;   // of these, what a prompt's pass had brought
   double decode_us = 0;  // of all decode passes, with the moves that began before them
 
   double DecodeRate() const {  // rows a second

@@ -114,6 +114,7 @@ class AgentsTest(unittest.TestCase):
             self.assertEqual(doctor["rates_file"], f"{cache}/bloomery/rates.json")
             for rate in ("host_read", "host_macs", "file_read"):
                 self.assertGreater(doctor["rates"][rate], 1e8)
+            self.assertGreater(doctor["rates"]["experts"]["expert_us"], 1)
             self.assertIn("no_cards", doctor)
             self.assertEqual([p["what"] for p in doctor["problems"]], [])
             predicted = json.loads(bloomery("plan", MODEL, "-c", 512, "--json").stdout)["plan"]["predicted"]

@@ -158,6 +158,8 @@ class Residency(unittest.TestCase):
         self.assertIn("--policy mru", run("residency-sim", trace, "--policy", "mru", code=64))
         self.assertIn("--persistence", run("fixture", "--arch", "qwen3moe", "--persistence", "0.5", self.path("x"),
                                            code=64))
+        self.assertIn("--even", run("fixture", "--arch", "qwen3moe", "--even", "--locality", "0.5", self.path("x"),
+                                    code=64))
 
 
 if __name__ == "__main__":

@@ -81,8 +81,8 @@ void Run(const char* path, int32_t frames, int32_t ubatch) {
   // SHARE: prompts' experts all over the link, or all with the host, instead of as measured.
   const char* const share = std::getenv("SHARE");
   const std::string_view shared = share == nullptr ? "" : share;
-  if (shared == "link") options.share_rates = exec::ShareRates{.copy_us = 0, .read_us = 1};
-  if (shared == "host") options.share_rates = exec::ShareRates{.copy_us = 1e9, .read_us = 1};
+  if (shared == "link") options.share_rates = memory::ShareRates{.copy_us = 0, .read_us = 1};
+  if (shared == "host") options.share_rates = memory::ShareRates{.copy_us = 1e9, .read_us = 1};
   const double begin = Now();
   const LoadedSeat loaded = LoadThroughPlugin(path, options);
   Bench bench{*loaded.seat};

@@ -26,9 +26,9 @@ inline exec::SeatOptions SplitOptions(const char* device, int32_t frames, int32_
 }
 
 // Costs that send every expert of a prompt over the link, leave all to the host, or half.
-inline constexpr exec::ShareRates kAllLink = {.copy_us = 0, .read_us = 1};
-inline constexpr exec::ShareRates kAllHost = {.copy_us = 1e9, .read_us = 1};
-inline constexpr exec::ShareRates kHalf = {.copy_us = 1, .read_us = 1};
+inline constexpr memory::ShareRates kAllLink = {.copy_us = 0, .read_us = 1};
+inline constexpr memory::ShareRates kAllHost = {.copy_us = 1e9, .read_us = 1};
+inline constexpr memory::ShareRates kHalf = {.copy_us = 1, .read_us = 1};
 
 inline Rows Again(exec::Seat& seat, std::span<const int32_t> ids, int32_t batch, int32_t slot = 0) {
   seat.Cut(slot, 0);

@@ -57,7 +57,7 @@ TEST(CardSplit, PromptsHaveTheBitsOfTheWholeCardHoweverTheyAreShared) {
   const std::vector<int32_t> batches = {16, 100, 300};
   for (const int32_t batch : batches) expected.push_back(Again(*whole.seat, ids, batch));
   for (const int32_t frames : FrameCounts(*whole.seat)) {
-    for (const exec::ShareRates& rates : {kAllLink, kAllHost, kHalf}) {
+    for (const memory::ShareRates& rates : {kAllLink, kAllHost, kHalf}) {
       SCOPED_TRACE("frames " + std::to_string(frames) + ", a copy " +
                    std::to_string(rates.copy_us));
       exec::SeatOptions options = SplitOptions("CUDA0", frames);

@@ -19,10 +19,18 @@ using testing::Not;
 memory::MachineRates Rates(double host_read) {
   return {.host_read = host_read,
           .host_macs = 4e11,
+          .experts = {.bytes = 2'654'208,
+                      .dispatch_us = 41,
+                      .expert_us = 22,
+                      .read_us = 25,
+                      .fixed_us = 26,
+                      .row_us = 2.25,
+                      .beside_link = 1.25},
           .cards = {{.id = "CUDA0",
                      .name = "Card",
                      .read = 4.2e12,
                      .to_card = 55e9,
+                     .to_card_beside = 50e9,
                      .from_card = 54e9,
                      .multiprocessors = 132}}};
 }
@@ -41,6 +49,14 @@ TEST(Rates, AreReadBackUnderTheirKeyOnly) {
   ASSERT_EQ(a->cards.size(), 1U);
   EXPECT_EQ(a->cards[0].id, "CUDA0");
   EXPECT_EQ(a->cards[0].to_card, 55e9);
+  EXPECT_EQ(a->cards[0].to_card_beside, 50e9);
+  EXPECT_EQ(a->experts.bytes, 2'654'208U);
+  EXPECT_EQ(a->experts.dispatch_us, 41);
+  EXPECT_EQ(a->experts.expert_us, 22);
+  EXPECT_EQ(a->experts.read_us, 25);
+  EXPECT_EQ(a->experts.fixed_us, 26);
+  EXPECT_EQ(a->experts.row_us, 2.25);
+  EXPECT_EQ(a->experts.beside_link, 1.25);
   EXPECT_EQ(a->cards[0].multiprocessors, 132);
   EXPECT_EQ(ReadRates(path, "b")->host_read, 2e9);
   EXPECT_EQ(ReadRates(path, "c"), std::nullopt);
@@ -64,6 +80,7 @@ TEST(Rates, AFileThatIsNotOneOfOursIsNotReadAndIsReplaced) {
   }
   std::ofstream(path) << R"({"rates":[{"key":"a","host_read":-1,"host_macs":"x","cards":[1]}]})";
   EXPECT_EQ(ReadRates(path, "a")->host_read, 0);
+  EXPECT_EQ(ReadRates(path, "a")->experts.bytes, 0U);  // as one has that was kept before
   WriteRates(path, "a", Rates(5e9));
   EXPECT_EQ(ReadRates(path, "a")->host_read, 5e9);
 }

@@ -167,7 +167,7 @@ TEST(HostExperts, TheFramesOfAPassTakeThePlaceOfTheMap) {
 TEST(HostExperts, MeasuringLeavesNoTraceInCountsAndSums) {
   Split split(3, {}, 64);
   split.host->Begin();
-  const ShareRates rates = split.host->MeasureComputing(1);
+  const memory::ShareRates rates = split.host->MeasureComputing(1);
   EXPECT_GT(rates.read_us, 0);
   EXPECT_GE(rates.fixed_us, 0);
   EXPECT_GE(rates.row_us, 0);

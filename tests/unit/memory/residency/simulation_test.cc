@@ -91,6 +91,30 @@ TEST(Simulation, TimeIsTheSumOfItsParts) {
   EXPECT_DOUBLE_EQ(off.DecodeRate(), 2e6 / 93);
 }
 
+// 16 rows pick expert 3 while 0 has the frame: it stays behind them, before any move could land.
+TEST(Simulation, WhatAPromptBroughtStaysWhereAsked) {
+  const test::TempDir folder;
+  const std::string path = folder.File("t");
+  TraceWriter writer(path, {{.layer = 0, .experts = 4, .used = 1}}, 16, 1 << 20);
+  const std::vector<uint16_t> many(16, 3);
+  const std::vector<uint8_t> slots(16, 0);
+  std::span<const uint16_t> span = many;
+  writer.Append(slots, {.rows = 16, .experts = {&span, 1}});
+  span = span.first(1);
+  writer.Append(std::span(slots).first(1), {.rows = 1, .experts = {&span, 1}});
+  writer.Finish();
+  TraceReader reader(RealFileSystem().Open(path));
+  RoutingTrace trace(reader);
+  SimulationOptions options{.frames = 1};
+  EXPECT_EQ(Simulate(trace, ResidencyKind::kPayback, options).decode.hits, 0);
+  options.stay = true;
+  const SimulationResult stayed = Simulate(trace, ResidencyKind::kPayback, options);
+  EXPECT_EQ(stayed.decode.hits, 1);
+  EXPECT_EQ(stayed.stayed, 1);
+  EXPECT_EQ(stayed.moves, 1);
+  EXPECT_EQ(Simulate(trace, ResidencyKind::kOff, options).decode.hits, 0);
+}
+
 TEST(Simulation, SharedReadsCountOnceAndPromptsApart) {
   const test::TempDir folder;
   const std::string path = folder.File("t");

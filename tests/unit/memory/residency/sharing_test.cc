@@ -1,5 +1,5 @@
 // Who takes which expert of a prompt, with costs and picks that are made up.
-#include "runtime/exec/split/sharing.h"
+#include "runtime/memory/residency/sharing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,10 +10,9 @@
 #include <random>
 #include <vector>
 
-namespace bloomery::exec {
+namespace bloomery::memory {
 namespace {
 
-using memory::ExpertMove;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -152,15 +151,15 @@ TEST(PromptSharingTest, TheHottestThatCameTakeTheFramesOfTheColdest) {
 TEST(PromptSharingTest, ALeadThatChanceMakesMovesNothing) {
   PromptSharing sharing = Sharing(2);
   const std::vector<int32_t> frames = {0, -1};
-  sharing.Count(0, std::vector{20, 44}, 32);  // a lead of 24, four deviations are 32
+  sharing.Count(0, std::vector{20, 38}, 29);  // a lead of 18; 2.5 * sqrt(58) = 19.04
   EXPECT_THAT(sharing.Seats(0, frames, std::vector{1}), IsEmpty());
   PromptSharing clear = Sharing(2);
-  clear.Count(0, std::vector{20, 70}, 45);  // 50 of 37.9
+  clear.Count(0, std::vector{20, 42}, 31);  // 22; 2.5 * sqrt(62) = 19.7
   EXPECT_THAT(clear.Seats(0, frames, std::vector{1}), SizeIs(1));
 }
 
-// With even picks, however long, hardly anything moves: 128 experts, of which 8 are picked.
-TEST(PromptSharingTest, EvenPicksMoveNextToNothing) {
+// With even picks few move, about two of 85 a prompt: 128 experts, of which 8 are picked.
+TEST(PromptSharingTest, EvenPicksMoveFew) {
   PromptSharing sharing = Sharing(128, 8);
   std::mt19937 random(3);
   std::vector<int32_t> frames = Away(128);
@@ -175,8 +174,8 @@ TEST(PromptSharingTest, EvenPicksMoveNextToNothing) {
     sharing.Count(0, counts, 512);
     moves += sharing.Seats(0, frames, came).size();
   }
-  EXPECT_LE(moves, static_cast<size_t>(kPrompts / 10));
+  EXPECT_LE(moves, static_cast<size_t>(3 * kPrompts));
 }
 
 }  // namespace
-}  // namespace bloomery::exec
+}  // namespace bloomery::memory

@@ -1,18 +1,24 @@
-#include "runtime/exec/split/sharing.h"
+#include "runtime/memory/residency/sharing.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-namespace bloomery::exec {
+namespace bloomery::memory {
 namespace {
 
 // Rows after which a pick counts for half: about a prompt's subject, not a conversation's.
 constexpr double kHalfLifeRows = 256;
 
-// A lead of picks that chance does not make: so many standard deviations of the difference. With
-// even picks the largest of a bank's thousands of pairs is near four.
-constexpr double kBeyondChance = 4;
+// A lead of picks that is taken for more than chance: so many standard deviations of the
+// difference. With even picks some two experts of a bank come in at a prompt, for no better and no
+// worse; at four none would, and decoding would begin with fewer hits (docs/measurements/split.md).
+constexpr double kBeyondChance = 2.5;
+
+// Rows an expert, in the largest passes of a seat, from which on there are places for experts that
+// come: about where the host's time for one is the link's (docs/measurements/split.md). With fewer
+// the places would take more from the frames than passes gain.
+constexpr int64_t kPlacesRows = 16;
 
 // The hottest first, ties by number.
 void SortByHeat(std::span<const double> heat, std::vector<int32_t>* experts) {
@@ -74,6 +80,10 @@ PromptSharing::PromptSharing(std::span<const Bank> banks) {
   }
 }
 
+bool PromptSharing::HasPlaces(const Bank& bank, int32_t rows_max) {
+  return int64_t{rows_max} * bank.used >= kPlacesRows * bank.experts;
+}
+
 std::vector<int32_t> PromptSharing::Ahead(size_t bank, const ShareRates& rates,
                                           std::span<const int32_t> frames, int32_t rows,
                                           size_t most) const {
@@ -114,8 +124,8 @@ void PromptSharing::Count(size_t bank, std::span<const int32_t> counts, int32_t 
   }
 }
 
-std::vector<memory::ExpertMove> PromptSharing::Seats(size_t bank, std::span<const int32_t> frames,
-                                                     std::span<const int32_t> came) const {
+std::vector<ExpertMove> PromptSharing::Seats(size_t bank, std::span<const int32_t> frames,
+                                             std::span<const int32_t> came) const {
   const std::vector<double>& heat = heat_[bank];
   std::vector<int32_t> hot(came.begin(), came.end());
   std::vector<int32_t> seated;
@@ -124,7 +134,7 @@ std::vector<memory::ExpertMove> PromptSharing::Seats(size_t bank, std::span<cons
   }
   SortByHeat(heat, &hot);
   SortByHeat(heat, &seated);
-  std::vector<memory::ExpertMove> moves;
+  std::vector<ExpertMove> moves;
   for (size_t i = 0; i < std::min(hot.size(), seated.size()); ++i) {
     const int32_t in = hot[i];
     const int32_t out = seated[seated.size() - 1 - i];
@@ -136,4 +146,4 @@ std::vector<memory::ExpertMove> PromptSharing::Seats(size_t bank, std::span<cons
   return moves;
 }
 
-}  // namespace bloomery::exec
+}  // namespace bloomery::memory

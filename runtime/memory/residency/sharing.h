@@ -13,7 +13,7 @@
 
 #include "runtime/memory/residency/frame_map.h"
 
-namespace bloomery::exec {
+namespace bloomery::memory {
 
 // What an expert takes on this machine, in microseconds; measured when loading.
 struct ShareRates {
@@ -38,6 +38,9 @@ class PromptSharing {
   };
   explicit PromptSharing(std::span<const Bank> banks);
 
+  // Whether a seat whose largest passes have so many rows has places for experts that come.
+  static bool HasPlaces(const Bank& bank, int32_t rows_max);
+
   // A bank's experts that should be on their way before the picks of a pass of `rows` rows are
   // known, ascending: of those without a frame (`frames` by expert, negative: none) at most `most`.
   std::vector<int32_t> Ahead(size_t bank, const ShareRates& rates, std::span<const int32_t> frames,
@@ -59,12 +62,12 @@ class PromptSharing {
 
   // Of the experts that came for a pass, those that take the frame of one that has one in `frames`:
   // the hottest for the coldest, where the difference of their picks is beyond chance.
-  std::vector<memory::ExpertMove> Seats(size_t bank, std::span<const int32_t> frames,
-                                        std::span<const int32_t> came) const;
+  std::vector<ExpertMove> Seats(size_t bank, std::span<const int32_t> frames,
+                                std::span<const int32_t> came) const;
 
  private:
   std::vector<uint32_t> used_;
   std::vector<std::vector<double>> heat_;  // by bank and expert: picks, older ones for less
 };
 
-}  // namespace bloomery::exec
+}  // namespace bloomery::memory
