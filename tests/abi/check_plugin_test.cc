@@ -112,6 +112,9 @@ const Flaw kFlaws[] = {
     Flaw{"counts_lives", "instance.two_live_apart", "describe the model differently"},
     Flaw{"builds_few", "build.is_accepted_for_every_row_count", "512 rows is not accepted"},
     Flaw{"idle_plane", "build.uses_every_plane", "plane 4 'k'"},
+    Flaw{"deaf_head", "draft.builds_for_every_row_count", "exports no 'logits'"},
+    Flaw{"forgetful_head", "draft.uses_every_plane", "plane 4 'hidden' is not written"},
+    Flaw{"meddling_head", "draft.leaves_logits_alone", "logits of row 0 are others"},
     Flaw{"keeps_order", "kernels.do_not_depend_on_order", "order of its pieces"},
     Flaw{"allocates", "kernels.allocate_and_lock_nothing", "allocates in a pass"},
     Flaw{"locks", "kernels.allocate_and_lock_nothing", "takes a lock"},
@@ -156,8 +159,19 @@ TEST_F(CheckPlugin, TheFakePluginPassesEveryTest) {
   const Result run = CheckJson({kFake, "--model", model_});
   EXPECT_EQ(run.code, 0) << run.out;
   EXPECT_GE(run.results.size(), 50u);
-  for (const auto& [name, result] : run.results)
+  for (const auto& [name, result] : run.results) {
+    EXPECT_EQ(result, name.starts_with("draft.") ? "skip" : "pass") << name << run.texts.at(name);
+  }
+}
+
+// The fake plugin has no draft head; this one is it with a sound one.
+TEST_F(CheckPlugin, ASoundDraftHeadPasses) {
+  const Result run = CheckJson({Flawed("sound_head"), "--model", model_, "--filter", "draft."});
+  EXPECT_EQ(run.code, 0) << run.out;
+  EXPECT_EQ(run.results.size(), 3u);
+  for (const auto& [name, result] : run.results) {
     EXPECT_EQ(result, "pass") << name << run.texts.at(name);
+  }
 }
 
 TEST_F(CheckPlugin, WithoutAModelTheTestsThatNeedOneAreSkippedAndCounted) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes dist/bloomery (bin/ lib/ plugins/ share/) and its archive from build/portable, with every library
-# beyond glibc beside it. Run from the repository root after building the portable preset.
+# beyond glibc beside it, and dist/bloomery-sdk with what a plugin's author reads. Run from the repository root after building the portable preset.
 set -euo pipefail
 
 out=dist/bloomery
@@ -38,5 +38,13 @@ needed=$(objdump -T "$out"/bin/* "$out"/lib/*.so* "$out"/plugins/*/*.so | grep -
 export XZ_OPT=--lzma2=preset=6,dict=64MiB
 tar -C dist -cJf dist/bloomery-linux-x86_64.tar.xz bloomery
 tar -C dist -cJf dist/bloomery-linux-x86_64-no-model.tar.xz --exclude='bloomery/share/bloomery/models' bloomery
+# For who writes a plugin against this bundle: the SDK of the same version, and the pages about it.
+sdk=dist/bloomery-sdk
+rm -rf "$sdk"
+cmake --install build/portable --prefix "$sdk" --component sdk >/dev/null
+mkdir -p "$sdk/share/doc/bloomery-sdk"
+install -m 644 LICENSE docs/plugin-guide.md docs/tools.md docs/drafts.md "$sdk/share/doc/bloomery-sdk"
+tar -C dist -cJf dist/bloomery-sdk.tar.xz bloomery-sdk
+
 echo "dist/bloomery: $(du -sm "$out" | cut -f1) MiB, needs $needed"
 ls -l dist/*.tar.xz | awk '{print $NF": "$5" bytes"}'

@@ -2,7 +2,8 @@
 # Shows that dist/bloomery runs where nothing but glibc is: unpacks its archive elsewhere, serves the demo
 # model with an empty environment, and asks it for the capital of Japan. As root it runs inside a folder
 # that holds the bundle, glibc and nothing else; otherwise from a folder of its own with the machine's
-# libraries in reach, and checks what was loaded. Then the sizes and the glibc it asks for.
+# libraries in reach, and checks what was loaded. Then the sizes and the glibc it asks for; and that the template
+# of the SDK's archive builds, and passes check-plugin of the bundle.
 set -euo pipefail
 
 archive=$PWD/dist/bloomery-linux-x86_64.tar.xz
@@ -23,6 +24,12 @@ needed=$(objdump -T "$bundle"/bin/* "$bundle"/lib/*.so* "$bundle"/plugins/*/*.so
 [ "$(printf '%s\n' "$needed" "$glibc_max" | sort -V | tail -1)" = "$glibc_max" ] ||
   fail "it needs glibc $needed, more than $glibc_max"
 find "$bundle/share/doc/bloomery/licenses" -type f | grep -q . || fail "no licences inside"
+
+tar -C "$room" -xJf dist/bloomery-sdk.tar.xz
+cp -r "$room/bloomery-sdk/share/bloomery-sdk/template" "$room/toy"
+(cd "$room/toy" && export PATH="$bundle/bin:$PATH" && cmake -G Ninja -B build -DCMAKE_PREFIX_PATH="$room/bloomery-sdk" \
+  -DCMAKE_BUILD_TYPE=Release && cmake --build build && ctest --test-dir build --no-tests=error --output-on-failure) >"$room/toy.log" 2>&1 ||
+  { cat "$room/toy.log"; fail "the SDK's template does not pass with it"; }
 
 if [ "$(id -u)" = 0 ]; then
   how="in a root folder with glibc alone"

@@ -5,16 +5,22 @@
 
 namespace bloomery::apps::check {
 
-BuiltSeat::BuiltSeat(const Subject& subject, model::ModelFile model, const HostWrap& wrap)
+BuiltSeat::BuiltSeat(const Subject& subject, model::ModelFile model, const HostWrap& wrap,
+                     uint32_t features)
     : plugin_(plugin::LoadPlugin(subject.path)),
       model_(std::move(model)),
       host_model_(model_),
-      instance_(plugin_, host_model_.raw(), limits::kPluginHostBytesMax, wrap),
+      instance_(plugin_, host_model_.raw(), limits::kPluginHostBytesMax, wrap, features),
       description_(plugin::CheckDescription(instance_.Describe(), plugin_.name, model_, {})),
       info_(exec::MakeSeatInfo(description_)),
       operators_(plugin_.name, description_) {}
 
 BuiltSeat::Result BuiltSeat::Build(int32_t rows, std::optional<int> fail_at) {
+  return Build(description_.entries[description_.main_entry], rows, fail_at);
+}
+
+BuiltSeat::Result BuiltSeat::Build(const plugin::Entry& entry, int32_t rows,
+                                   std::optional<int> fail_at) {
   graph::GraphBuilder builder(operators_.set(), info_, {.rows = rows, .logit_rows = rows});
   RecordingBuilder recorder(*builder.abi(), fail_at);
   bl_build build{};
@@ -25,7 +31,6 @@ BuiltSeat::Result BuiltSeat::Build(int32_t rows, std::optional<int> fail_at) {
   build.device = BL_DEVICE_CPU;
   instance_.host().reason() = {};
   Result result;
-  const plugin::Entry& entry = description_.entries[description_.main_entry];
   result.status = entry.build(instance_.raw(), &recorder.raw(), &build);
   result.reason = builder.failure() ? builder.failure()->what() : instance_.host().reason().text;
   result.record = recorder.text();
@@ -35,9 +40,18 @@ BuiltSeat::Result BuiltSeat::Build(int32_t rows, std::optional<int> fail_at) {
 }
 
 graph::Graph BuiltSeat::BuildGraph(int32_t rows) {
-  Result result = Build(rows);
+  return Accepted(description_.entries[description_.main_entry], rows);
+}
+
+graph::Graph BuiltSeat::BuildDraftGraph(int32_t rows) {
+  return Accepted(description_.entries[*description_.draft_entry], rows);
+}
+
+graph::Graph BuiltSeat::Accepted(const plugin::Entry& entry, int32_t rows) {
+  Result result = Build(entry, rows, {});
   if (!result.graph) {
-    throw Failed("build for " + std::to_string(rows) + " rows is not accepted: " + result.reason);
+    throw Failed("build of entry '" + entry.name + "' for " + std::to_string(rows) +
+                 " rows is not accepted: " + result.reason);
   }
   return std::move(*result.graph);
 }

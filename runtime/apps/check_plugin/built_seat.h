@@ -14,8 +14,9 @@ namespace bloomery::apps::check {
 class BuiltSeat {
  public:
   explicit BuiltSeat(const Subject& subject) : BuiltSeat(subject, OpenModel(subject)) {}
-  // Of another model than the subject's; `wrap` as RawInstance takes it.
-  BuiltSeat(const Subject& subject, model::ModelFile model, const HostWrap& wrap = {});
+  // Of another model than the subject's; `wrap` and `features` as RawInstance takes them.
+  BuiltSeat(const Subject& subject, model::ModelFile model, const HostWrap& wrap = {},
+            uint32_t features = BL_FEATURE_OBSERVE);
 
   struct Result {
     bl_status status = BL_OK;
@@ -28,6 +29,8 @@ class BuiltSeat {
   Result Build(int32_t rows, std::optional<int> fail_at = {});
   // The same; throws Failed where it is not accepted.
   graph::Graph BuildGraph(int32_t rows);
+  // The same of the draft's step, which the description must have.
+  graph::Graph BuildDraftGraph(int32_t rows);
 
   const plugin::Description& description() const { return description_; }
   const plugin::LoadedPlugin& plugin() const { return plugin_; }
@@ -36,6 +39,9 @@ class BuiltSeat {
   RawInstance& instance() { return instance_; }
 
  private:
+  Result Build(const plugin::Entry& entry, int32_t rows, std::optional<int> fail_at);
+  graph::Graph Accepted(const plugin::Entry& entry, int32_t rows);
+
   plugin::LoadedPlugin plugin_;
   model::ModelFile model_;
   plugin::HostModel host_model_;

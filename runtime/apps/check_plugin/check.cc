@@ -72,13 +72,13 @@ std::vector<int32_t> Random::Tokens(int32_t n, int32_t vocabulary) {
 }
 
 RawInstance::RawInstance(const plugin::LoadedPlugin& plugin, const bl_model& model,
-                         uint64_t host_bytes_max, const HostWrap& wrap)
+                         uint64_t host_bytes_max, const HostWrap& wrap, uint32_t features)
     : plugin_(plugin), host_(plugin.name, host_bytes_max, {}) {
   params_.size = sizeof(params_);
   params_.n_slots = 2;
   params_.n_ctx = 4096;
   params_.rows_max = 512;
-  params_.features = BL_FEATURE_OBSERVE;
+  params_.features = features;
   const bl_host& lent = wrap ? wrap(host_.raw()) : host_.raw();
   const bl_status status = plugin_.table->create(&lent, &model, &params_, &instance_);
   created_ = {status, host_.reason().text};

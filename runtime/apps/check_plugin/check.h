@@ -59,6 +59,7 @@ std::vector<Check> ThreadChecks();
 std::vector<Check> ImportChecks();
 std::vector<Check> StateChecks();
 std::vector<Check> ChatChecks();
+std::vector<Check> DraftChecks();
 
 // Helpers of the checks.
 std::string ManifestPath(const std::string& binary);
@@ -98,7 +99,7 @@ using HostWrap = std::function<const bl_host&(const bl_host& inner)>;
 class RawInstance {
  public:
   RawInstance(const plugin::LoadedPlugin& plugin, const bl_model& model, uint64_t host_bytes_max,
-              const HostWrap& wrap = {});
+              const HostWrap& wrap = {}, uint32_t features = BL_FEATURE_OBSERVE);
   ~RawInstance() { Destroy(); }
   RawInstance(const RawInstance&) = delete;
   RawInstance& operator=(const RawInstance&) = delete;

@@ -151,7 +151,8 @@ std::vector<Check> AllChecks() {
   for (const auto& topic :
        {check::BinaryChecks(), check::LoadChecks(), check::ProbeChecks(), check::InstanceChecks(),
         check::LifecycleChecks(), check::ThreadChecks(), check::ImportChecks(), check::FileChecks(),
-        check::BuildChecks(), check::KernelChecks(), check::StateChecks(), check::ChatChecks()}) {
+        check::BuildChecks(), check::KernelChecks(), check::StateChecks(), check::DraftChecks(),
+        check::ChatChecks()}) {
     all.insert(all.end(), topic.begin(), topic.end());
   }
   return all;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -27,6 +28,7 @@ bool Is(std::string_view flaw) { return flaw == flawed_flaw; }
 const bl_model* seen_model = nullptr;
 std::atomic<int> probes = 0;
 bool described = false;
+bool drafting = false;  // the last instance was asked for a draft head
 
 bl_status Probe(const bl_model* model, const bl_sink* sink, bl_claim* out) {
   ++probes;
@@ -84,6 +86,7 @@ bl_status CallModel(void* model, int32_t) {
 bl_status Create(const bl_host* host, const bl_model* model, const bl_params* params,
                  bl_instance** out) {
   seen_model = model;
+  drafting = (params->features & BL_FEATURE_DRAFT) != 0;
   if (Is("hoards")) host->alloc(host->self, 100, 64);  // and never frees it
   if (Is("takes_heap")) TakeAndKeep(2u << 20);
   if (Is("reads_environment")) {
@@ -143,6 +146,26 @@ bl_status BuildFew(bl_instance* instance, const bl_builder* builder, const bl_bu
   return sound_build(instance, builder, build);
 }
 
+// A draft head in small: what the slot's row before left, and the token. The plane is the last.
+constexpr const char* kHeads[] = {"deaf_head", "forgetful_head", "meddling_head", "sound_head"};
+bool HasHead() { return drafting && std::ranges::any_of(kHeads, Is); }
+uint32_t tap_plane = 0;
+bl_status BuildMainWithHead(bl_instance* instance, const bl_builder* builder,
+                            const bl_build* build) {
+  const bl_status status = sound_build(instance, builder, build);
+  if (status != BL_OK || Is("forgetful_head")) return status;
+  sdk::Graph g(builder);
+  g.Previous(g.Embed(g.Tokens(), sdk::Weight{0}), sdk::Plane{tap_plane});
+  return BL_OK;
+}
+bl_status BuildHead(bl_instance*, const bl_builder* builder, const bl_build*) {
+  sdk::Graph g(builder);
+  const sdk::Value x = g.Add(g.Embed(g.Tokens(), sdk::Weight{0}), g.Recall(sdk::Plane{tap_plane}));
+  g.Keep(x, sdk::Plane{tap_plane});
+  if (!Is("deaf_head")) g.Export("logits", g.Head(g.SelectRows(x), sdk::Weight{1}));
+  return BL_OK;
+}
+
 float& First(const bl_args* args, int32_t row) { return sdk::Args(args).Out(0).Row<float>(row)[0]; }
 bl_status Scale(const bl_args* args, int32_t row) {
   return sdk::CpuKernelCalls<ScaleKernel>::Run(args, row);
@@ -198,6 +221,11 @@ bl_status KeepsOrder(const bl_args* args, int32_t row) {
   First(args, row) += static_cast<float>(last.exchange(row));
   return done;
 }
+bl_status Meddles(const bl_args* args, int32_t row) {
+  const bl_status done = Scale(args, row);
+  if (drafting) First(args, row) += 1.0f;
+  return done;
+}
 bl_status SquaresAlmost(const bl_args* args, int32_t row) {
   const bl_status done = sdk::CpuKernelCalls<SquareKernel>::Run(args, row);
   First(args, row) *= 1.01f;
@@ -219,6 +247,7 @@ constexpr FlawedKernel kFlawedKernels[] = {
     {"allocates", 0, 0, Allocates},
     {"locks", 0, 0, Locks},
     {"keeps_order", 0, 0, KeepsOrder},
+    {"meddling_head", 0, 0, Meddles},
     {"untrue_kernel", 1, 0, SquaresAlmost},
 };
 
@@ -230,6 +259,7 @@ struct Copy {
   std::vector<bl_op> ops;
   std::vector<std::vector<bl_kernel>> kernels;
   bl_entry entry;
+  bl_entry entries[2];
   std::deque<std::string> texts;
 
   void Take(const bl_seat& seat) {
@@ -243,6 +273,24 @@ struct Copy {
       op.kernels = kernels.back().data();
     }
     entry = *seat.entries;
+    if (HasHead()) AddHead();
+  }
+
+  void AddHead() {
+    static constexpr bl_dtype kTypes[] = {BL_F32};
+    tap_plane = static_cast<uint32_t>(planes.size());
+    auto tap = sdk::MakeAbi<bl_plane>();
+    tap.rate = 1;
+    tap.name = "hidden";
+    tap.owner = BL_OWNER_DRAFT;
+    tap.rule = BL_PLANE_FIXED;
+    tap.plane_class = BL_CLASS_TAP;
+    tap.width = weights.front().ne[0];
+    tap.types_allowed = kTypes;
+    tap.n_types = 1;
+    tap.lanes = 1;
+    tap.init = BL_INIT_ZERO;
+    planes.push_back(tap);
   }
 
   void IgnoreTheRest() {
@@ -315,6 +363,15 @@ bl_status Describe(bl_instance* instance, const bl_seat** out) {
   seat.n_weights = static_cast<uint32_t>(copy.weights.size());
   seat.ops = copy.ops.data();
   seat.entries = &copy.entry;
+  if (HasHead()) {
+    copy.entries[0] = copy.entries[1] = copy.entry;
+    copy.entries[0].build = BuildMainWithHead;
+    copy.entries[1].name = "draft";
+    copy.entries[1].kind = BL_ENTRY_DRAFT_STEP;
+    copy.entries[1].build = BuildHead;
+    seat.entries = copy.entries;
+    seat.n_entries = 2;
+  }
   return BL_OK;
 }
 
