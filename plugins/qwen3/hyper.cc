@@ -109,7 +109,7 @@ std::vector<bool> RecurrentLayers(const sdk::Model& model, const Hyper& hyper) {
     for (uint32_t l = 0; l < hyper.layers; ++l) recurrent[l] = (l + 1) % interval != 0;
     return recurrent;
   }
-  const std::vector<bool> said = model.BoolArray(list);
+  const std::vector<bool> said = model.FlagArray(list);
   const uint32_t all = hyper.layers + hyper.draft_layers;
   RefuseUnless(said.size() == all, "metadata key '" + list + "' has " +
                                        std::to_string(said.size()) + " values for " +

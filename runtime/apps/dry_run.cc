@@ -6,6 +6,7 @@
 #include <iostream>
 #include <utility>
 
+#include "runtime/apps/folder/folder_model.h"
 #include "runtime/apps/hub_models.h"
 #include "runtime/apps/program.h"
 #include "runtime/apps/rates.h"
@@ -53,6 +54,15 @@ Json SlotsJson(const exec::SeatOptions& options) {
     slots.Append(Json::Object({{"id", id}, {"n_ctx", options.slot_context}}));
   }
   return slots;
+}
+
+// null where there are no drafts.
+Json DraftJson(const engine::DraftOptions& draft) {
+  if (draft.kind == engine::DraftKind::kOff || draft.tokens_max <= 0) return {};
+  return Json::Object({{"kind", engine::DraftKindName(draft.kind)},
+                       {"tokens_max", draft.tokens_max},
+                       {"tokens_min", draft.tokens_min},
+                       {"p_min", draft.p_min}});
 }
 
 // The document, filled as the run learns.
@@ -124,7 +134,7 @@ class Report {
     document.Set("slots", slots_);
     document.Set("chat", chat_);
     document.Set("mmproj", nullptr);
-    document.Set("draft", nullptr);
+    document.Set("draft", DraftJson(parsed_.settings.draft));
     Json warnings = Json::Array();
     for (const std::string& warning : parsed_.warnings) warnings.Append(warning);
     for (const std::string& warning : warnings_) warnings.Append(warning);
@@ -241,7 +251,7 @@ ExitCode DryRun(serve::ParsedFlags parsed, const Installation& installation, std
     ReadNamedFiles(parsed.settings, RealFileSystem());
     ResolveModelName(parsed.settings, installation.executable, installation.plugin_path_variable);
     const auto path = FindPath(parsed.settings, installation, report);
-    if (path) RealFileSystem().Open(*path);
+    if (path) CheckModelPath(*path);
     CheckSlotFolder(parsed.settings.slot_save_path);
     // A start would end at the address and never plan; the plan is what was asked for.
     std::exception_ptr address;

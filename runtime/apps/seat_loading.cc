@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "runtime/apps/cards_json.h"
+#include "runtime/apps/folder/folder_model.h"
 #include "runtime/apps/load_progress.h"
 #include "runtime/apps/state_identity.h"
 #include "runtime/base/error.h"
@@ -21,7 +22,6 @@
 #include "runtime/base/utf8.h"
 #include "runtime/exec/placing.h"
 #include "runtime/exec/trial_build.h"
-#include "runtime/model/gguf.h"
 #include "runtime/plugin/select.h"
 #include "runtime/text/vocabulary.h"
 
@@ -205,10 +205,10 @@ std::function<void(uint64_t, uint64_t)> UnlessFailed(std::shared_future<TextPart
 
 ServedModel::ServedModel(const serve::ServeSettings& asked, const std::string& path,
                          const std::string& executable, const std::string& plugin_path_variable,
-                         const LoadWatch& watch)
-    : model_(std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), path))) {
+                         const LoadWatch& watch) {
   const plugin::Discovery discovery =
       plugin::Discover(plugin::SearchList(asked.plugin_dirs, plugin_path_variable, executable));
+  model_ = std::make_unique<model::ModelFile>(OpenModelAt(path, discovery));
   for (const plugin::Verdict& verdict : discovery.verdicts) {
     if (verdict.skipped) LOG(WARNING) << "plugin skipped: " << verdict.path << ": " << verdict.text;
   }

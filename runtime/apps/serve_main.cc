@@ -15,6 +15,7 @@
 
 #include "runtime/apps/agent_json.h"
 #include "runtime/apps/dry_run.h"
+#include "runtime/apps/folder/folder_model.h"
 #include "runtime/apps/hub_models.h"
 #include "runtime/apps/program.h"
 #include "runtime/apps/recommend.h"
@@ -144,7 +145,6 @@ void SayReady(const serve::Server& server, const serve::Seat& seat, bool demo, E
 // `plans`: the last ones made, for a refusal.
 int Serve(serve::ServeSettings settings, const Installation& installation, EventLines& lines,
           std::vector<memory::MemoryPlan>& plans) {
-  const FileSystem& files = RealFileSystem();
   StopWatch stop;
   ServiceManager manager(Environment());
   if (!settings.hf_repo.empty()) {
@@ -153,7 +153,7 @@ int Serve(serve::ServeSettings settings, const Installation& installation, Event
   }
   const bool demo = settings.model_path.empty();
   const std::string path = demo ? DemoModelPath(installation.executable) : settings.model_path;
-  files.Open(path);  // a wrong path is known before anything listens
+  CheckModelPath(path);  // a wrong path is known before anything listens
   CheckSlotFolder(settings.slot_save_path);
   if (!settings.slot_save_path.empty()) {
     OutputFile::RemovePartialFiles(settings.slot_save_path);  // of servers that were killed

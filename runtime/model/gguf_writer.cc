@@ -128,6 +128,12 @@ MetadataValue I32ArrayValue(std::span<const int32_t> values) {
   return {ValueKind::kArray, MetadataArray::OfNumbers(ValueKind::kI32, RawBytes(values)), 0};
 }
 
+MetadataValue BoolArrayValue(const std::vector<bool>& values) {
+  std::string raw;
+  for (const bool value : values) raw.push_back(value ? '\1' : '\0');
+  return {ValueKind::kArray, MetadataArray::OfNumbers(ValueKind::kBool, std::move(raw)), 0};
+}
+
 GgufWriter::GgufWriter(const std::string& path) : out_(path) {}
 
 void GgufWriter::Add(std::string_view key, MetadataValue value) {

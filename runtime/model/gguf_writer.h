@@ -31,6 +31,7 @@ MetadataValue BoolValue(bool value);
 MetadataValue StringValue(std::string value);
 MetadataValue StringArrayValue(std::span<const std::string> values);
 MetadataValue I32ArrayValue(std::span<const int32_t> values);
+MetadataValue BoolArrayValue(const std::vector<bool>& values);
 
 class GgufWriter {
  public:

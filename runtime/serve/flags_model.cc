@@ -15,8 +15,9 @@ constexpr std::string_view kNoDraft = "Draft models are not in this version.";
 constexpr Flag kFlags[] = {
     {.group = "Model", .names = "-m --model", .env = "LLAMA_ARG_MODEL", .value = kText,
      .metavar = "FILE", .fallback = "the bundled demo model",
-     .help = "The model: a GGUF file, or the first file of a split set; or a name that --recommend "
-             "lists (a word without a slash that is no file here).",
+     .help = "The model: a GGUF file, or the first file of a split set; a safetensors folder as hubs "
+             "hold them; or a name that --recommend lists (a word without a slash that is no file "
+             "here).",
      .apply = BLOOMERY_SET(s.model_path = i.text)},
     {.group = "Model", .names = "-a --alias", .env = "LLAMA_ARG_ALIAS", .value = kText,
      .metavar = "NAME,...", .fallback = "the model's name",

@@ -7,7 +7,7 @@
 # beside it, and installs to plugins/<seat>/; the folder is ${CMAKE_BINARY_DIR}/plugins by default. The manifest passes through
 # configure_file, so it may name CMake variables as @NAME@. LIBRARIES are linked in and must be static.
 # FIXTURE, a recipe for `bloomery fixture`, goes beside the manifest as <seat>.fixture.json in the same way,
-# FOLDER, a map by which `bloomery quantize` reads safetensors folders, as <seat>.folder.json, MODELS, the
+# FOLDER, a map by which the host reads safetensors folders as models (docs/tools.md), as <seat>.folder.json, MODELS, the
 # models of a hub that `bloomery-serve --recommend` names, as <seat>.models.json.
 function(bloomery_add_plugin seat)
   cmake_parse_arguments(A "NO_INSTALL" "MANIFEST;FIXTURE;FOLDER;MODELS;OUTPUT" "SOURCES;LIBRARIES" ${ARGN})

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "runtime/model/gguf.h"
+#include "runtime/apps/folder/folder_model.h"
 #include "runtime/plugin/select.h"
 
 namespace bloomery::test {
@@ -25,9 +25,10 @@ LoadedSeat LoadThroughPlugin(const std::string& model_path, exec::SeatOptions op
     options.device = Setting("BLOOMERY_TEST_DEVICE", options.device.c_str());
   }
   LoadedSeat loaded;
-  loaded.model = std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), model_path));
   const plugin::SearchFolder built = {.path = BinaryDir() + "/plugins", .origin = "the build"};
-  const plugin::Selection selected = plugin::Select(*loaded.model, plugin::Discover({&built, 1}));
+  const plugin::Discovery discovery = plugin::Discover({&built, 1});
+  loaded.model = std::make_unique<model::ModelFile>(apps::OpenModelAt(model_path, discovery));
+  const plugin::Selection selected = plugin::Select(*loaded.model, discovery);
   loaded.instance = std::make_unique<plugin::Instance>(selected.plugin, *loaded.model,
                                                        exec::InstanceOptionsOf(options));
   loaded.seat = exec::LoadSeat(*loaded.model, *loaded.instance, options);

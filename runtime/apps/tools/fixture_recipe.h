@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/apps/tools/recipe.h"
+#include "runtime/apps/folder/recipe.h"
 #include "runtime/model/metadata.h"
 #include "runtime/plugin/discovery.h"
 

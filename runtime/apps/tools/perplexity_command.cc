@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "runtime/apps/commands.h"
+#include "runtime/apps/folder/folder_model.h"
 #include "runtime/apps/program.h"
 #include "runtime/apps/tools/arguments.h"
 #include "runtime/apps/tools/perplexity.h"
@@ -12,7 +13,6 @@
 #include "runtime/apps/tools/seat_flags.h"
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
-#include "runtime/model/gguf.h"
 #include "runtime/text/tokenizer.h"
 
 namespace bloomery::apps {
@@ -37,7 +37,8 @@ IdRows ReadRows(const PerplexityFlags& flags) {
     return ReadIdRows(model::SafetensorsFile(RealFileSystem(), flags.ids), flags.tensor);
   }
   const std::string text = ReadWholeFile(RealFileSystem(), flags.file, limits::kTokeniseBytesMax);
-  const model::ModelFile model = model::OpenGguf(RealFileSystem(), flags.seat.model);
+  const model::ModelFile model =
+      OpenModelAt(flags.seat.model, DiscoverPlugins(flags.seat.plugin_dirs));
   const text::Tokenizer tokenizer(text::ReadVocabulary(model.metadata()));
   return CutIdRows(tokenizer.Tokenise(text, {.add_special = true}),
                    static_cast<size_t>(flags.context));

@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "runtime/apps/tools/tensor_source.h"
+#include "runtime/apps/folder/tensor_source.h"
 #include "runtime/model/quant_mix.h"
 #include "runtime/model/tensor_type.h"
 

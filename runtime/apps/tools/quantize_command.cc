@@ -4,10 +4,10 @@
 #include <iostream>
 
 #include "runtime/apps/commands.h"
+#include "runtime/apps/folder/folder_map.h"
+#include "runtime/apps/folder/folder_source.h"
 #include "runtime/apps/program.h"
 #include "runtime/apps/tools/arguments.h"
-#include "runtime/apps/tools/folder_map.h"
-#include "runtime/apps/tools/folder_source.h"
 #include "runtime/apps/tools/parallel.h"
 #include "runtime/apps/tools/progress.h"
 #include "runtime/apps/tools/quantise_file.h"

@@ -4,13 +4,13 @@
 #include <array>
 #include <limits>
 
+#include "runtime/apps/folder/folder_model.h"
 #include "runtime/apps/program.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/base/utf8.h"
 #include "runtime/exec/load_modes.h"
 #include "runtime/exec/trial_build.h"
-#include "runtime/model/gguf.h"
 #include "runtime/plugin/select.h"
 #include "runtime/serve/flags.h"
 
@@ -61,7 +61,8 @@ void SetPlacing(const SeatFlags& flags, exec::SeatOptions& options) {
 }  // namespace
 
 void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
-  arguments.Text({"-m", "--model"}, "FILE", "the model file", &flags.model)
+  arguments
+      .Text({"-m", "--model"}, "FILE", "the model: a file, or a safetensors folder", &flags.model)
       .Required()
       .Texts({"--plugin-dir"}, "DIR", "where plugins are looked for first; may be repeated",
              &flags.plugin_dirs)
@@ -111,10 +112,10 @@ LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_cont
   SetPlacing(flags, options);
 
   LoadedSeat loaded;
-  loaded.model = std::make_unique<model::ModelFile>(model::OpenGguf(RealFileSystem(), flags.model));
+  const plugin::Discovery discovery = DiscoverPlugins(flags.plugin_dirs);
+  loaded.model = std::make_unique<model::ModelFile>(OpenModelAt(flags.model, discovery));
   const plugin::TrialOptions trial = {.build = exec::BuildForTrial};
-  const plugin::Selection selection =
-      plugin::Select(*loaded.model, DiscoverPlugins(flags.plugin_dirs), &trial);
+  const plugin::Selection selection = plugin::Select(*loaded.model, discovery, &trial);
   loaded.instance = std::make_unique<plugin::Instance>(selection.plugin, *loaded.model,
                                                        exec::InstanceOptionsOf(options));
   loaded.seat = exec::LoadSeat(*loaded.model, *loaded.instance, options);

@@ -20,6 +20,8 @@ typedef int32_t bl_file_kind;
 enum { BL_FILE_TRUNK = 0, BL_FILE_DRAFT = 1, BL_FILE_PROJECTOR = 2, BL_FILE_HEAD = 3 };
 
 typedef int32_t bl_file_format;
+/* A safetensors folder comes as its folder map makes it (<seat>.folder.json beside the manifest):
+ * with the keys, names, shapes and values of a GGUF file, and is one to a plugin. */
 enum { BL_FORMAT_GGUF = 0, BL_FORMAT_SAFETENSORS = 1 };
 
 typedef struct bl_file {
@@ -27,7 +29,7 @@ typedef struct bl_file {
   bl_file_kind kind;
   bl_file_format format;
   uint32_t reserved;
-  const char* arch; /* GGUF general.architecture, or model_type of a folder's config.json */
+  const char* arch; /* GGUF general.architecture; of a folder what its map says */
 } bl_file;
 
 /* Metadata kinds after normalisation: the exact integer is kept, whatever width the file used. */

@@ -81,6 +81,15 @@ class AgentsTest(unittest.TestCase):
         error = self.error("-lm", "none", "--host-budget", "1MiB", "--port", 0, code=78)
         self.assertEqual(error["terms"][-1], plan)
 
+    def test_drafts_that_were_asked_for_are_in_the_plan(self):
+        def draft(*arguments):
+            return self.document("-m", MODEL, "--dry-run", "-c", 512, *arguments)["draft"]
+        self.assertIsNone(draft())
+        self.assertIsNone(draft("--draft", "off"))
+        self.assertIsNone(draft("--draft", "lookup", "--draft-max", 0))
+        self.assertEqual(draft("--draft", "lookup", "--draft-max", 4, "--draft-min", 2),
+                         {"kind": "lookup", "tokens_max": 4, "tokens_min": 2, "p_min": 0})
+
     def test_slots_are_counted_by_what_fits(self):
         def slots(*arguments):
             return [slot["n_ctx"] for slot in self.document("-m", MODEL, "--dry-run", *arguments)["slots"]]

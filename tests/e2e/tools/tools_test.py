@@ -11,7 +11,8 @@ import sys
 import tempfile
 import unittest
 
-import model_folder
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import model_folder  # noqa: E402
 
 BLOOMERY, MINI = sys.argv[1], pathlib.Path(sys.argv[2])
 MODEL, GOLDEN = str(MINI / "model.gguf"), str(MINI / "golden.safetensors")

@@ -334,12 +334,30 @@ TEST(Qwen3Plugin, ARecurrentLayersHistoryReachesTheLogits) {
 }
 
 TEST(Qwen3Plugin, LayersAreRecurrentAsTheFileSays) {
-  TinyFile listed = HybridFile();
-  listed.keys["attention.recurrent_layers"] = [](test::GgufWriter& writer) {
-    writer.AddArray<bool>("qwen35moe.attention.recurrent_layers", {true, false, false});
+  constexpr const char* kKey = "qwen35moe.attention.recurrent_layers";
+  const auto listed = [](auto add) {
+    TinyFile file = HybridFile();
+    file.keys["attention.recurrent_layers"] = add;
+    file.keys.erase("full_attention_interval");
+    return LastLogits(file, {1, 2, 3});
   };
-  listed.keys.erase("full_attention_interval");
-  EXPECT_EQ(LastLogits(listed, {1, 2, 3}), LastLogits(HybridFile(), {1, 2, 3}));
+  const auto usual = LastLogits(HybridFile(), {1, 2, 3});
+  EXPECT_EQ(
+      listed([&](auto& writer) { writer.template AddArray<bool>(kKey, {true, false, false}); }),
+      usual);
+  // Of whatever kind a converter writes.
+  EXPECT_EQ(listed([&](auto& writer) { writer.template AddArray<uint8_t>(kKey, {1, 0, 0}); }),
+            usual);
+  EXPECT_EQ(listed([&](auto& writer) { writer.template AddArray<int32_t>(kKey, {1, 0, 0}); }),
+            usual);
+  EXPECT_EQ(listed([&](auto& writer) { writer.template AddArray<uint32_t>(kKey, {1, 0, 0}); }),
+            usual);
+  EXPECT_EQ(listed([&](auto& writer) { writer.template AddArray<int64_t>(kKey, {1, 0, 0}); }),
+            usual);
+  EXPECT_THAT(test::RefusalOf([&] {
+                listed([&](auto& w) { w.template AddArray<int32_t>(kKey, {1, 2, 0}); });
+              }).message,
+              HasSubstr(kKey));
 }
 
 TEST(Qwen3Plugin, HybridMetadataThatContradictsItselfIsRefusedByKey) {

@@ -1,4 +1,4 @@
-#include "runtime/apps/tools/folder_tokenizer.h"
+#include "runtime/apps/folder/folder_tokenizer.h"
 
 #include <algorithm>
 #include <array>
@@ -147,6 +147,35 @@ std::vector<std::string> Merges(const Value& model, const Place& place) {
   return merges;
 }
 
+// All split patterns of the pre-tokenizer, whatever they are nested in. Recursive: ParseJson has
+// limited the depth.
+void AddPatterns(const Value& value, std::string& patterns) {
+  if (value.IsArray()) {
+    for (const Value& item : value.GetArray()) AddPatterns(item, patterns);
+  } else if (value.IsObject()) {
+    for (const auto& member : value.GetObject()) {
+      if (Text(member.name) == "Regex" && member.value.IsString()) {
+        patterns += Text(member.value) + "\n";
+      } else {
+        AddPatterns(member.value, patterns);
+      }
+    }
+  }
+}
+
+const std::string& PreTokenizer(const rapidjson::Document& tokenizer,
+                                const std::vector<PreRule>& rules, const Place& place) {
+  std::string patterns;
+  const Value* pre = FindNonNull(tokenizer, "pre_tokenizer");
+  if (pre != nullptr) AddPatterns(*pre, patterns);
+  for (const PreRule& rule : rules) {
+    if (patterns.find(rule.has) != std::string::npos) return rule.pre;
+  }
+  place.Refuse(
+      "its 'pre_tokenizer' splits text in a way that the plugin's folder map does not know",
+      ErrorKind::kUnsupported);
+}
+
 struct SpecialName {
   const char* name;  // "<name>_token" and "<name>_token_id" of the configs
   const char* key;
@@ -158,7 +187,8 @@ constexpr std::array kSpecials{SpecialName{"bos", "bos"}, SpecialName{"eos", "eo
 // where a list begins with the main one.
 std::optional<uint64_t> SpecialId(const model::SafetensorsFolder& folder,
                                   const std::optional<rapidjson::Document>& config,
-                                  const std::string& name, const Tokens& tokens) {
+                                  const std::string& name, const std::string& inner,
+                                  const Tokens& tokens) {
   const Value* entry = config ? FindNonNull(*config, name + "_token") : nullptr;
   if (entry != nullptr && entry->IsObject()) entry = FindNonNull(*entry, "content");
   if (entry != nullptr && entry->IsString()) {
@@ -169,7 +199,9 @@ std::optional<uint64_t> SpecialId(const model::SafetensorsFolder& folder,
     }
     return found->second;
   }
-  const std::string key = name + "_token_id";
+  std::string key = name + "_token_id";
+  const std::string inside = inner + "." + key;
+  if (folder.config().Has(inside)) key = inside;
   const MetadataValue* value = folder.config().Find(key);
   if (value == nullptr) return std::nullopt;
   uint64_t id = 0;
@@ -211,13 +243,13 @@ std::optional<std::string> ChatTemplate(const model::SafetensorsFolder& folder,
 }  // namespace
 
 std::vector<std::pair<std::string, MetadataValue>> TokenizerKeys(
-    const model::SafetensorsFolder& folder, const std::string& pre, uint64_t vocabulary) {
+    const model::SafetensorsFolder& folder, const TokenizerFacts& facts) {
   const Place place{folder.path() + "/" + kTokenizer};
   const std::optional<rapidjson::Document> tokenizer = folder.ReadJson(kTokenizer);
   if (!tokenizer) place.Refuse("not there; it holds the vocabulary", ErrorKind::kNoInput);
   const std::optional<rapidjson::Document> config = folder.ReadJson(kTokenizerConfig);
   const Value& bpe = Bpe(*tokenizer, place);
-  TokenReader reader(place, vocabulary);
+  TokenReader reader(place, facts.vocabulary);
   reader.ReadVocabulary(bpe);
   reader.ReadAdded(*tokenizer);
   const Tokens tokens = reader.Finish();
@@ -227,12 +259,12 @@ std::vector<std::pair<std::string, MetadataValue>> TokenizerKeys(
     keys.emplace_back("tokenizer." + key, std::move(value));
   };
   add("ggml.model", model::StringValue("gpt2"));
-  add("ggml.pre", model::StringValue(pre));
+  add("ggml.pre", model::StringValue(PreTokenizer(*tokenizer, facts.pre, place)));
   add("ggml.tokens", model::StringArrayValue(tokens.texts));
   add("ggml.token_type", model::I32ArrayValue(tokens.types));
   add("ggml.merges", model::StringArrayValue(Merges(bpe, place)));
   for (const SpecialName& special : kSpecials) {
-    const std::optional<uint64_t> id = SpecialId(folder, config, special.name, tokens);
+    const std::optional<uint64_t> id = SpecialId(folder, config, special.name, facts.inner, tokens);
     if (id) {
       add("ggml." + std::string(special.key) + "_token_id",
           model::U32Value(static_cast<uint32_t>(*id)));

@@ -1,4 +1,4 @@
-#include "runtime/apps/tools/recipe.h"
+#include "runtime/apps/folder/recipe.h"
 
 #include <charconv>
 
@@ -88,8 +88,19 @@ void RecipeObject::Each(const char* name, const std::string& what,
 }
 
 uint64_t RecipeSizes::Value(std::string_view expression) const {
-  uint64_t product = 1;
+  uint64_t sum = 0;
   for (std::string_view rest = expression;;) {
+    const size_t plus = std::min(rest.find('+'), rest.size());
+    sum = CheckedAdd(sum, Product(rest.substr(0, plus), expression), ErrorKind::kBadModel,
+                     where_ + ": " + Printable(expression));
+    if (plus == rest.size()) return sum;
+    rest.remove_prefix(plus + 1);
+  }
+}
+
+uint64_t RecipeSizes::Product(std::string_view text, std::string_view expression) const {
+  uint64_t product = 1;
+  for (std::string_view rest = text;;) {
     const size_t star = std::min(rest.find('*'), rest.size());
     const std::string_view factor = rest.substr(0, star);
     uint64_t value = 0;

@@ -1,4 +1,4 @@
-#include "runtime/apps/tools/tensor_source.h"
+#include "runtime/apps/folder/tensor_source.h"
 
 namespace bloomery::apps {
 

@@ -57,17 +57,19 @@ class RecipeObject {
   std::string where_;
 };
 
-// Sizes by name, and products of names and numbers joined by '*'.
+// Sizes by name, and sums of products of names and numbers: "2*heads*head+width".
 class RecipeSizes {
  public:
   explicit RecipeSizes(std::string where) : where_(std::move(where)) {}
 
   void Set(const std::string& name, uint64_t value) { sizes_[name] = value; }
   const std::map<std::string, uint64_t, std::less<>>& all() const { return sizes_; }
-  // Throws Error(kBadModel) for a name that is no size and for products beyond 64 bits.
+  // Throws Error(kBadModel) for a name that is no size and for values beyond 64 bits.
   uint64_t Value(std::string_view expression) const;
 
  private:
+  uint64_t Product(std::string_view product, std::string_view expression) const;
+
   std::string where_;
   std::map<std::string, uint64_t, std::less<>> sizes_;
 };
