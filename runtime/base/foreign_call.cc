@@ -23,6 +23,13 @@ namespace {
   }
 }();
 
+// A sanitizer has handlers of its own, with more to say.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitizersTell = true;
+#else
+constexpr bool kSanitizersTell = false;
+#endif
+
 struct Places {
   ForeignCall own;
   ForeignCall* at = &own;
@@ -82,14 +89,13 @@ void ForeignCallNote::WriteTo(ForeignCall* place) { Here().at = place; }
 void TellHowProcessEnds(const char* program) {
   program_name = program;
   std::atexit(OnExit);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  if (kSanitizersTell) return;
   for (const int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) {
     struct sigaction action{};
     action.sa_handler = OnCrash;
     action.sa_flags = static_cast<int>(SA_RESETHAND);
     ::sigaction(number, &action, nullptr);
   }
-#endif
 }
 
 }  // namespace bloomery

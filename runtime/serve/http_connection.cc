@@ -411,8 +411,10 @@ void Connection::Handle() {
   const size_t bytes = whole.body.size();
   auto exchange = std::make_shared<Exchange>(shared_from_this(), serial_, std::move(whole));
   const HttpOptions& options = shared_->options;
-  if (bytes <= options.long_body_bytes) return CallHandler(exchange);
-  Lane& lane = bytes > options.large_body_bytes ? shared_->large_lane : shared_->long_lane;
+  if (bytes == 0) return CallHandler(exchange);  // what needs none is answered from what is there
+  Lane& lane = bytes > options.large_body_bytes  ? shared_->large_lane
+               : bytes > options.long_body_bytes ? shared_->long_lane
+                                                 : shared_->small_lane;
   exchange->WaitForLane();
   in_lane_ = exchange;
   lane.Post([self = shared_from_this(), exchange] {
@@ -422,7 +424,7 @@ void Connection::Handle() {
   });
 }
 
-// In a lane or on the strand.
+// In a lane, or on the strand.
 void Connection::CallHandler(const std::shared_ptr<Exchange>& exchange) {
   try {
     shared_->callbacks.handle(exchange);

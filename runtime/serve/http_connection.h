@@ -5,9 +5,7 @@
 #pragma once
 
 #include <atomic>
-#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -26,6 +24,7 @@
 #include <utility>
 
 #include "runtime/serve/http_body.h"
+#include "runtime/serve/http_lane.h"
 #include "runtime/serve/http_server.h"
 #include "runtime/serve/http_transport.h"
 
@@ -34,44 +33,15 @@ namespace bloomery::serve::internal {
 class Connection;
 class Exchange;
 
-// A thread beside the pool, for the handlers of requests with large bodies: parsing and tokenising
-// them takes up to seconds, in which no thread of the pool shall be missing. In the order of their
-// coming.
-class Lane {
- public:
-  void Start() {
-    thread_ = std::thread([this] { io_.run(); });
-  }
-  // Any thread. Dropped once the lane is stopping: it would never run.
-  void Post(std::function<void()> work) {
-    const std::lock_guard lock(mutex_);
-    if (guard_) boost::asio::post(io_, std::move(work));
-  }
-  // After all that was posted.
-  void Stop() {
-    {
-      const std::lock_guard lock(mutex_);
-      guard_.reset();
-    }
-    if (thread_.joinable()) thread_.join();
-  }
-
- private:
-  using Executor = boost::asio::io_context::executor_type;
-  boost::asio::io_context io_{1};
-  std::mutex mutex_;
-  std::optional<boost::asio::executor_work_guard<Executor>> guard_{io_.get_executor()};
-  std::thread thread_;
-};
-
 // What all connections of one server share. A connection is waiting until its request is whole, and
 // then has one of the places until its answer is out.
 struct Shared {
   HttpOptions options;
   HttpCallbacks callbacks;
   boost::asio::io_context io;
-  Lane long_lane;                   // of options.long_body_bytes
-  Lane large_lane;                  // of options.large_body_bytes
+  Lane small_lane{io};
+  Lane long_lane{io};               // of bodies above options.long_body_bytes
+  Lane large_lane{io};              // of bodies above options.large_body_bytes
   std::shared_ptr<TlsContext> tls;  // null: TCP listeners are plain
   std::mutex mutex;
   std::condition_variable changed;

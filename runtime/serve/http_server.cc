@@ -156,9 +156,12 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
       asio::post(listener.acceptor->get_executor(),
                  [self = shared_from_this(), &listener] { self->Accept(listener); });
     }
-    shared_->long_lane.Start();
-    shared_->large_lane.Start();
-    for (int i = 0; i < std::max(1, shared_->options.threads); ++i) {
+    const int threads = std::max(1, shared_->options.threads);
+    const auto few = static_cast<size_t>(threads);
+    shared_->small_lane.Start(few, few + shared_->options.slow_handlers_max);
+    shared_->long_lane.Start(1, 1 + shared_->options.slow_long_handlers_max);
+    shared_->large_lane.Start(1, 1);
+    for (int i = 0; i < threads; ++i) {
       threads_.emplace_back([shared = shared_] { shared->io.run(); });
     }
   }
@@ -188,6 +191,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     for (auto& connection : open) connection->Close();
     open.clear();
     // Before the pool: what their handlers answer goes through it.
+    shared_->small_lane.Stop();
     shared_->long_lane.Stop();
     shared_->large_lane.Stop();
     work_.reset();

@@ -1,10 +1,10 @@
-// The HTTP/1.1 server: listeners, connections, limits and deadlines. Owns its sockets and a small
-// pool of threads; each connection runs on one strand, so its state needs no lock. Knows no route:
-// `admit` sees a request's head before its body is read, `handle` sees the whole request. Deadlines
-// are totals for the head and for the body, never per read, and a request has no place among those
-// that are answered before it is whole, so slow senders keep nobody out; a client that closes while
-// its answer is being made is noticed at once (OnGone), one that only ends its sending side is
-// answered.
+// The HTTP/1.1 server: listeners, connections, limits and deadlines. Owns its sockets, a small pool
+// of threads for them and some for handlers; each connection runs on one strand, so its state needs
+// no lock. Knows no route: `admit` sees a request's head before its body is read, `handle` sees the
+// whole request. Deadlines are totals for the head and for the body, never per read, and a request
+// has no place among those that are answered before it is whole, so slow senders keep nobody out; a
+// client that closes while its answer is being made is noticed at once (OnGone), one that only ends
+// its sending side is answered.
 #pragma once
 
 #include <chrono>
@@ -35,10 +35,15 @@ struct HttpOptions {
   size_t waiting_max = limits::kWaitingConnectionsMax;
   size_t head_bytes_max = limits::kRequestHeadBytesMax;
   size_t body_bytes_max = limits::kRequestBodyBytesMax;
-  // Handlers of bodies above these run on a thread of their own each: tokenising as much as the
-  // first takes some 10 ms, the second is where the memory for bodies begins to be rationed.
+  // Handlers of bodies up to the first, up to the second and above run on threads of their own, so
+  // that none waits for a larger one: tokenising as much as the first takes some 10 ms, the second
+  // is where the memory for bodies begins to be rationed, and above it one runs at a time.
   size_t long_body_bytes = size_t{64} << 10;
   size_t large_body_bytes = limits::kSmallBodyBytesMax;
+  // That many more at once where handlers take long: each has a part of a core, and each of the
+  // second kind may take hundreds of MiB for what a template makes.
+  size_t slow_handlers_max = 8;
+  size_t slow_long_handlers_max = 3;
   size_t bodies_bytes_max = limits::kRequestBodiesBytesMax;  // over all connections
   size_t unsent_bytes_max = limits::kUnsentBytesMax;         // of one stream
   size_t answer_bytes_max = limits::kAnswerBytesMax;         // of one whole answer
@@ -54,9 +59,10 @@ struct HttpOptions {
 struct HttpCallbacks {
   // Sees the head (body still empty); an answer refuses the request without reading its body.
   std::function<std::optional<HttpResponse>(const HttpRequest&)> admit;
-  // Answers the request through the exchange, now or later from any thread. Runs as a call posted
-  // to the exchange would, or where the body is large on one of two threads for such: what is
-  // posted meanwhile waits for its end, so they never run beside each other.
+  // Answers the request through the exchange, now or later from any thread. Without a body it runs
+  // as a call posted to the exchange would, and must be short; with one on a thread for handlers,
+  // of which more join where they take long: what is posted meanwhile waits for its end,
+  // so they never run beside each other.
   std::function<void(std::shared_ptr<HttpExchange>)> handle;
   // Makes the answer to a request that never reached a route (malformed, too large, too slow);
   // `request` has what was read of it, perhaps nothing.

@@ -1,10 +1,11 @@
-// Requests with large bodies: their handlers run beside the pool's threads, and all else goes on.
+// Requests with bodies: their handlers run beside the pool's threads, and all else goes on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
 #include <atomic>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -42,15 +43,22 @@ class HttpLanesTest : public HttpServerTest {
     };
   }
   ~HttpLanesTest() override { Release(); }
-  void AwaitHandlers(int count) {
-    for (int now = waiting_; now < count; now = waiting_) waiting_.wait(now);
+  void AwaitHandlers(size_t count) {
+    for (size_t now = waiting_; now < count; now = waiting_) waiting_.wait(now);
   }
   void Release() {
     if (!std::exchange(released_already_, true)) release_.set_value();
   }
+  // For the next handlers, once the last of those that were released has ended.
+  void Hold() {
+    release_ = {};
+    released_ = release_.get_future();
+    released_already_ = false;
+    waiting_ = 0;
+  }
   static std::string Wait(const std::string& body) { return RequestText("POST", "/wait", body); }
 
-  std::atomic<int> waiting_{0};
+  std::atomic<size_t> waiting_{0};
 
  private:
   std::promise<void> release_;
@@ -86,16 +94,51 @@ TEST_F(HttpLanesTest, LargeOnesAreHandledOneByOneInTheirOrder) {
     wait(exchange);
   };
   Client first(port);
-  first.Send(Wait(Long()));
+  first.Send(Wait(Large()));
   AwaitHandlers(1);
   // On one connection, so that they come in this order.
   Client others(port);
-  others.Send(RequestText("POST", "/a", Long()) + RequestText("POST", "/b", Long()));
+  others.Send(RequestText("POST", "/a", Large()) + RequestText("POST", "/b", Large()));
   EXPECT_EQ(Fetch(port, "GET", "/small").status, 200);
   Release();
   EXPECT_EQ(others.Read().status, 200);
   EXPECT_EQ(others.Read().status, 200);
   EXPECT_THAT(order, ElementsAre("/wait", "/small", "/a", "/b"));
+}
+
+// Of the same size as what is slow, too: a schema or a text of some KiB may take a second.
+TEST_F(HttpLanesTest, SlowOnesHoldUpNoOther) {
+  const int port = Start();
+  for (const std::string& body : {std::string("small"), Long()}) {
+    std::vector<std::unique_ptr<Client>> slow;
+    for (int i = 0; i < 3; ++i) {
+      slow.push_back(std::make_unique<Client>(port));
+      slow.back()->Send(Wait(body));
+    }
+    AwaitHandlers(3);
+    EXPECT_EQ(Fetch(port, "GET", "/").status, 200);
+    EXPECT_EQ(Fetch(port, "POST", "/a", "small").status, 200);
+    EXPECT_EQ(Fetch(port, "POST", "/b", body).status, 200);
+    Release();
+    for (const auto& client : slow) EXPECT_EQ(client->Read().status, 200);
+    Hold();
+  }
+}
+
+// A thread of the pool is there for monitoring and for streams however many handlers are slow.
+TEST_F(HttpLanesTest, WithoutABodyNothingWaitsForHandlers) {
+  const int port = Start();
+  std::vector<std::unique_ptr<Client>> slow;
+  const size_t count = 2 * (1 + options_.slow_handlers_max);
+  for (size_t i = 0; i < count; ++i) {
+    slow.push_back(std::make_unique<Client>(port));
+    slow.back()->Send(Wait("small"));
+  }
+  AwaitHandlers(1 + options_.slow_handlers_max);
+  EXPECT_EQ(Fetch(port, "GET", "/health").status, 200);
+  EXPECT_EQ(waiting_, 1 + options_.slow_handlers_max);
+  Release();
+  for (const auto& client : slow) EXPECT_EQ(client->Read().status, 200);
 }
 
 TEST_F(HttpLanesTest, WhatIsPostedMeanwhileComesBehindTheHandlerInItsOrder) {
@@ -186,7 +229,7 @@ TEST_F(HttpLanesTest, StopWaitsForTheHandlerThatRunsAndForNoOther) {
   EXPECT_EQ(stopped.wait_for(milliseconds(50)), std::future_status::timeout);
   Release();
   EXPECT_EQ(stopped.wait_for(seconds(10)), std::future_status::ready);
-  EXPECT_EQ(waiting_, 1);
+  EXPECT_EQ(waiting_, 1U);
 }
 
 // The routes over it.
@@ -222,6 +265,40 @@ TEST_F(LargeBodiesTest, AnswersAreThoseOfSmallOnesWholeAndStreamed) {
   }
   ErrorOf(Post("/completion", Filled(R"("prompt":5)", HttpOptions().long_body_bytes)), 400,
           "invalid_request_error");
+}
+
+// 51 KB that take about a second until they are refused.
+std::string SlowSchema() {
+  std::string properties;
+  for (int i = 0; i < 300; ++i) {
+    properties += (i == 0 ? "\"p" : ",\"p") + std::to_string(i) +
+                  R"(":{"type":"string","pattern":"^[a-z]{1,20}$"})";
+  }
+  std::string all = R"({"$ref":"#/$defs/x"})";
+  for (int i = 0; i < 1400; ++i) all += R"(,{"$ref":"#/$defs/x"})";
+  return R"({"$defs":{"x":{"type":"object","properties":{)" + properties + R"(}}},"allOf":[)" +
+         all + "]}";
+}
+
+TEST_F(LargeBodiesTest, GoodClientsAreServedWhileSmallBodiesTakeLong) {
+  Start();
+  const std::string body = R"({"prompt":"The","json_schema":)" + SlowSchema() + "}";
+  ASSERT_LE(body.size(), HttpOptions().long_body_bytes);
+  std::atomic<int> ended{0};
+  std::vector<std::thread> slow;
+  for (int i = 0; i < 2; ++i) {
+    slow.emplace_back([&] {
+      ErrorOf(Post("/completion", body), 400, "invalid_request_error");
+      ++ended;
+    });
+  }
+  int served = 0;
+  while (ended == 0) {
+    PostJson("/completion", R"({"prompt":"The","n_predict":2})");
+    if (ended == 0) ++served;
+  }
+  for (std::thread& thread : slow) thread.join();
+  EXPECT_GE(served, 3);
 }
 
 // The pool has one thread: what held it would hold every good client.
