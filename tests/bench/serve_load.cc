@@ -7,7 +7,8 @@
 //   serve_load bin/bloomery-serve [--seconds 300] [--peak-seconds 20] [--connections 64]
 //     [--factor 3] [--turns 1] [--slow 2000] [--slow-seconds 60] [--goodput-min 0.95]
 //     [--rss-max 1.01]
-//     [--slow-max 1.10] [-- server flags]
+//     [--slow-max 1.10] [--slow-bodies 1] [-- server flags]
+// With --slow-bodies 1 the slow sockets all send a small body.
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -26,12 +27,14 @@
 #include <deque>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -55,7 +58,7 @@ struct Options {
   std::map<std::string, double> numbers{
       {"--seconds", 300},  {"--peak-seconds", 20}, {"--connections", 64},  {"--factor", 3},
       {"--turns", 1},      {"--slow", 2000},       {"--slow-seconds", 60}, {"--goodput-min", 0.95},
-      {"--rss-max", 1.01}, {"--slow-max", 1.10}};
+      {"--rss-max", 1.01}, {"--slow-max", 1.10},   {"--slow-bodies", 0}};
   double operator[](const char* name) const { return numbers.at(name); }
 };
 
@@ -341,11 +344,13 @@ class Load {
   Outcome outcome_;
 };
 
-// Sockets that are in no hurry: a quarter each sends nothing, a head, a body a byte at a time, and
-// asks without reading. Each is touched every five seconds, and opened again where it was closed.
+// Sockets that are in no hurry: a fifth each sends nothing, a head, a large and a small body a byte
+// at a time, and asks without reading; or all send a small body. Each is touched every five
+// seconds, and opened again where it was closed.
 class SlowSockets {
  public:
-  SlowSockets(int port, int count) : port_(port), sockets_(static_cast<size_t>(count), -1) {
+  SlowSockets(int port, int count, bool bodies)
+      : port_(port), bodies_(bodies), sockets_(static_cast<size_t>(count), -1) {
     for (size_t i = 0; i < sockets_.size(); ++i) Open(i);
     thread_ = std::jthread([this](const std::stop_token& stop) { Drip(stop); });
   }
@@ -366,11 +371,7 @@ class SlowSockets {
     address.sin_port = htons(static_cast<uint16_t>(port_));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (::connect(sockets_[i], reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) return;
-    static constexpr std::string_view kFirst[] = {
-        "", "POST /completion HTTP/1.1\r\nHost: x\r\nX-Slow: ",
-        "POST /completion HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n",
-        "GET /props HTTP/1.1\r\nHost: x\r\n\r\n"};
-    const std::string_view first = kFirst[i % 4];
+    const std::string_view first = KindOf(i).first;
     if (!first.empty()) ::send(sockets_[i], first.data(), first.size(), MSG_NOSIGNAL);
   }
 
@@ -379,16 +380,31 @@ class SlowSockets {
     for (size_t round = 0; !stop.stop_requested(); ++round) {
       for (size_t i = round % kRounds; i < sockets_.size(); i += kRounds) {
         char byte = 'a';
-        const bool sends = i % 4 == 1 || i % 4 == 2;
-        const ssize_t n = sends ? ::send(sockets_[i], &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT)
-                                : ::recv(sockets_[i], &byte, 1, MSG_DONTWAIT);
+        const ssize_t n = KindOf(i).sends
+                              ? ::send(sockets_[i], &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT)
+                              : ::recv(sockets_[i], &byte, 1, MSG_DONTWAIT);
         if (n == 0 || (n < 0 && errno != EAGAIN)) Open(i);
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
 
+  struct Kind {
+    std::string_view first;
+    bool sends;
+  };
+  const Kind& KindOf(size_t i) const {
+    static constexpr Kind kKinds[] = {
+        {"", false},
+        {"POST /completion HTTP/1.1\r\nHost: x\r\nX-Slow: ", true},
+        {"POST /completion HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n", true},
+        {"POST /completion HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n", true},
+        {"GET /props HTTP/1.1\r\nHost: x\r\n\r\n", false}};
+    return kKinds[bodies_ ? 3 : i % std::size(kKinds)];
+  }
+
   const int port_;
+  const bool bodies_;
   std::vector<int> sockets_;
   std::jthread thread_;
 };
@@ -534,20 +550,22 @@ bool RunSlow(const Server& server, const std::vector<Request>& requests, const O
   if (count == 0) return true;
   constexpr int kTurns = 6;
   const double seconds = options["--slow-seconds"] / (2 * kTurns);
+  const bool bodies = options["--slow-bodies"] != 0;
   bool good = true;
   for (const bool fresh : {false, true}) {
     std::vector<double> without, with;
     for (int turn = 0; turn < kTurns; ++turn) {
       const auto plain = GoodClient(server.port(), requests, seconds / 2, fresh);
       without.insert(without.end(), plain.begin(), plain.end());
-      const SlowSockets slow(server.port(), count);
+      const SlowSockets slow(server.port(), count, bodies);
       const auto beside = GoodClient(server.port(), requests, seconds / 2, fresh);
       with.insert(with.end(), beside.begin(), beside.end());
     }
     const double ratio = Median(with) / Median(without);
-    std::printf("%d slow sockets, a good client %s: median %.2f ms without, %.2f ms with = %.3f\n",
-                count, fresh ? "that connects each time" : "on one connection",
-                1e3 * Median(without), 1e3 * Median(with), ratio);
+    std::printf("%d %s, a good client %s: median %.2f ms without, %.2f ms with = %.3f\n", count,
+                bodies ? "slow bodies" : "slow sockets",
+                fresh ? "that connects each time" : "on one connection", 1e3 * Median(without),
+                1e3 * Median(with), ratio);
     good &= Check(ratio <= options["--slow-max"], "latency beside slow sockets");
   }
   return good;

@@ -59,7 +59,7 @@ const scrollsSideways = (page) => page.evaluate(() => document.documentElement.s
   || [...document.querySelectorAll('.scroller, .machine, .dialog')].some((e) => e.scrollWidth > e.clientWidth));
 
 async function visible(locator, what) {
-  await locator.waitFor({ state: 'visible', timeout: 15000 }).catch((error) => { throw new Error(`failed: not seen: ${what}: ${error.message}`); });
+  await locator.waitFor({ state: 'visible' }).catch((error) => { throw new Error(`failed: not seen: ${what}: ${error.message}`); });
 }
 
 // ---- chat
@@ -673,7 +673,7 @@ for (const { name, run, options } of tests) {
   const server = await serverFor(options);
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options.context });
   const page = await context.newPage();
-  page.setDefaultTimeout(30000);
+  page.setDefaultTimeout(60000);  // for everything: beside six builds on two cores a page takes 10 s to come up
   const errors = [];
   page.on('console', (message) => {
     if (message.type() === 'error' && !options.errors?.test(message.text())) errors.push(`${message.text()} ${message.location().url}`);
