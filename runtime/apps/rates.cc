@@ -175,13 +175,15 @@ memory::MachineRates MeasureRates(const std::string& model_file) {
   const ops::Backend& backend = ops::FindBackend("auto");
   const int32_t threads = exec::DefaultThreads();
   exec::ComputeRate compute(backend);
-  exec::ExpertRate experts(backend, threads);
-  exec::Pool pool(threads, std::max(compute.scratch_bytes(), experts.scratch_bytes()), true);
+  const uint64_t beyond_caches = exec::ReadRateBytes();
   {
-    exec::ReadRate read(exec::ReadRateBytes());
+    exec::Pool pool(threads, 0, true);
+    exec::ReadRate read(beyond_caches);
     read.Measure(pool);  // the first may meet pages that are not there yet
     rates.host_read = BestOf([&] { return read.Measure(pool); });
   }
+  exec::ExpertRate experts(backend, threads, beyond_caches);
+  exec::Pool pool(threads, std::max(compute.scratch_bytes(), experts.scratch_bytes()), true);
   compute.Measure(pool);
   rates.host_macs = BestOf([&] { return compute.Measure(pool); });
   rates.experts = experts.MeasureRates(pool);

@@ -23,6 +23,9 @@ constexpr double kCardContextShare = 0.27;
 // 4,096, on 132 multiprocessors.
 constexpr double kMacsOf512 = 416e9;
 constexpr double kMacsOf4096 = 590e9;
+// A bank of a prompt beside card, link and host: waiting for picks, the map and the rows, launches
+// that begin only then (docs/measurements/split.md).
+constexpr double kPromptBankSeconds = 100e-6;
 // docs/measurements/cpu.md: decode reads weights at 0.78 to 0.97 of what the pool reads; a prompt
 // has 0.75 of the multiply-adds of the kernels alone.
 constexpr double kHostReadShare = 0.88;
@@ -104,31 +107,40 @@ ShareRates SharesOf(const BankWork& bank, const HostExpertRates& experts, const 
           .answer_us = 1e6 * Real(bank.width * sizeof(int64_t)) / card.to_card};
 }
 
-// Adds one bank of a pass of `rows` rows, of which the card takes `card_us` for its own part. From
-// picks to picks: link and host share what has no frame, then the card goes on, meanwhile the link
-// is at the next bank's. Where both are at work each is slower (`beside`).
+// Adds one bank of a pass of `rows` rows, of which the card takes `card_us` for its own part: from
+// picks to picks. Before them some experts have set out already, beside the card's part; then link
+// and host share the rest, by rates of each alone. Where both are at work both are slower.
 void AddPromptBank(const BankWork& bank, uint32_t frames, int32_t rows, int32_t rows_max,
                    double card_us, const MachineRates& rates, const CardRates& card, Times* times) {
   times->card += 1e-6 * card_us;
-  const double distinct = Distinct(bank, rows);
-  const double away = distinct * (1 - Real(frames) / Real(bank.experts));
-  const auto experts = static_cast<size_t>(std::lround(away));
-  if (experts == 0) return;
-  const double each = Real(bank.used) * rows / distinct;
+  if (frames >= bank.experts) return;
+  times->card += kPromptBankSeconds;
   const ShareRates alone = SharesOf(bank, rates.experts, card);
-  const bool places = PromptSharing::HasPlaces({bank.experts, bank.used}, rows_max);
+  const PromptSharing::Bank shape{bank.experts, bank.used};
+  const size_t places = PromptSharing::HasPlaces(shape, rows_max) ? bank.experts - frames : 0;
+  // Those with a frame, then those that have rows, then those that nobody picks.
+  const auto picked = static_cast<uint32_t>(
+      std::lround(Distinct(bank, rows) * (1 - Real(frames) / Real(bank.experts))));
+  const auto each =
+      static_cast<int32_t>(std::lround(Real(bank.used) * rows / Distinct(bank, rows)));
+  std::vector<int32_t> of(bank.experts, kOnHost);
+  std::vector<int32_t> counts(bank.experts, 0);
+  for (uint32_t expert = 0; expert < frames; ++expert) of[expert] = 0;
+  std::fill_n(counts.begin() + frames, picked, each);
+  const std::vector<int32_t> ahead = PromptSharing({&shape, 1}).Ahead(0, alone, of, rows, places);
+  for (const int32_t expert : ahead) of[static_cast<size_t>(expert)] = 0;
+  const double before_us = alone.copy_us * Real(ahead.size());
   const PromptSharing::Division division = PromptSharing::Divide(
-      alone, std::vector<int32_t>(experts, static_cast<int32_t>(std::lround(each))),
-      std::vector<int32_t>(experts, kOnHost), rows, -card_us, places ? experts : 0);
-  const bool both = !division.link.empty() && !division.host.empty();
-  const double slower = both && card.to_card_beside > 0 ? card.to_card / card.to_card_beside : 1;
-  const double link_us =
-      Real(division.link.size()) * alone.copy_us * slower - card_us;  // it has had that time before
-  const double host_us =
-      Real(division.host.size()) * alone.HostUs(each) * (both ? rates.experts.beside_link : 1);
-  const double sums_us = division.host.empty() ? 0 : rows * alone.answer_us;
-  const double waits_us = std::max({link_us, host_us, 0.0}) + sums_us;
-  (link_us > host_us ? times->link : times->host_experts) += 1e-6 * waits_us;
+      alone, counts, of, rows, std::max(0.0, before_us - card_us), places - ahead.size());
+  const bool host = !division.host.empty();
+  const double slower = host && card.to_card_beside > 0 ? card.to_card / card.to_card_beside : 1;
+  const double link_us = slower * (std::max(0.0, before_us - card_us / slower) +
+                                   alone.copy_us * Real(division.link.size()));
+  const double host_us = Real(division.host.size()) * alone.HostUs(each) *
+                         (places > 0 ? rates.experts.beside_link : 1);
+  const double sums_us = host ? rows * alone.answer_us : 0;
+  (link_us > host_us ? times->link : times->host_experts) +=
+      1e-6 * (std::max(link_us, host_us) + sums_us);
 }
 
 Times CardPrompt(const Placement& placement, const SeatWork& work, const MachineRates& rates,

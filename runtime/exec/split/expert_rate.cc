@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
+#include "runtime/exec/cpu/relax.h"
 #include "runtime/exec/split/computing_rate.h"
 #include "runtime/model/tensor_type.h"
 
@@ -15,19 +15,31 @@ using Clock = std::chrono::steady_clock;
 // A common shape of today's models, in the type that most files have most of: 2.65 MB an expert.
 constexpr size_t kWidth = 2048;
 constexpr size_t kFf = 768;
-constexpr int32_t kExperts = 256;       // 0.68 GB: more than caches hold
-constexpr int32_t kPromptExperts = 64;  // of a prompt's pass: as many as one may leave to the host
+constexpr int32_t kExpertsMost = 4096;
+constexpr int32_t kPromptExperts =
+    ExpertRate::kLeast;  // of a prompt's pass: as many as one may leave to the host
 constexpr int32_t kRowsMax = kPromptExperts * ExpertRate::kPromptRows / ExpertRate::kUsed;
 constexpr size_t kPicks = size_t{kRowsMax} * ExpertRate::kUsed;
 
 const kernels::FormatTraits& Format() {
   return *kernels::FindFormat(static_cast<int>(model::TensorType::kQ4_K));
 }
+// A card's part of a layer of one row.
+constexpr std::chrono::microseconds kBetween{35};
+
 size_t GateBytes() { return kernels::RowBytes(Format(), kWidth) * kFf; }
 size_t DownBytes() { return kernels::RowBytes(Format(), kFf) * kWidth; }
 
+int32_t ExpertsOf(uint64_t bytes) {
+  const uint64_t wanted = bytes / (2 * GateBytes() + DownBytes());
+  return static_cast<int32_t>(std::clamp<uint64_t>(wanted, ExpertRate::kLeast, kExpertsMost));
+}
+
 // One array after another, from zero on.
 struct Layout {
+  explicit Layout(int32_t experts)
+      : ints(Place(BankSteps::Ints(static_cast<size_t>(experts), kPicks) * sizeof(int32_t))) {}
+
   size_t bytes = 0;
   size_t Place(size_t more) {
     const size_t at = bytes;
@@ -40,20 +52,23 @@ struct Layout {
   size_t y = Place(kPicks * kWidth * sizeof(float));
   size_t weights = Place(kPicks * sizeof(float));
   size_t sums = Place(kRowsMax * kWidth * sizeof(int64_t));
-  size_t ints = Place(BankSteps::Ints(kExperts, kPicks) * sizeof(int32_t));
+  size_t ints;
 };
 
 }  // namespace
 
-ExpertRate::ExpertRate(const ops::Backend& backend, int32_t threads)
+ExpertRate::ExpertRate(const ops::Backend& backend, int32_t threads, uint64_t bytes)
     : backend_(backend),
-      weights_(kExperts * (2 * GateBytes() + DownBytes()), "experts to measure the host with"),
-      rows_(Layout().bytes, "rows to measure the host with"),
+      experts_(ExpertsOf(bytes)),
+      weights_(static_cast<size_t>(experts_) * (2 * GateBytes() + DownBytes()),
+               "experts to measure the host with"),
+      rows_(Layout(experts_).bytes, "rows to measure the host with"),
       ids_(kPicks, -1) {
   // Scales next to nothing, but numbers; written, so that there are pages.
   std::fill_n(weights_.data(), weights_.size(), std::byte{1});
   std::fill_n(rows_.data(), rows_.size(), std::byte{0});
-  const Layout at;
+  const Layout at(experts_);
+  const auto experts = static_cast<size_t>(experts_);
   std::byte* const base = rows_.data();
   const auto rows_of = [](std::byte* data, size_t k) {
     return kernels::WeightRows{&Format(), data, kernels::RowBytes(Format(), k), k};
@@ -61,12 +76,12 @@ ExpertRate::ExpertRate(const ops::Backend& backend, int32_t threads)
   steps_ = std::make_unique<BankSteps>(
       BankSteps::Args{.backend = &backend,
                       .bank = {.gate = rows_of(weights_.data(), kWidth),
-                               .up = rows_of(weights_.data() + kExperts * GateBytes(), kWidth),
-                               .down = rows_of(weights_.data() + 2 * kExperts * GateBytes(), kFf),
+                               .up = rows_of(weights_.data() + experts * GateBytes(), kWidth),
+                               .down = rows_of(weights_.data() + 2 * experts * GateBytes(), kFf),
                                .gate_expert_bytes = GateBytes(),
                                .up_expert_bytes = GateBytes(),
                                .down_expert_bytes = DownBytes(),
-                               .experts = kExperts,
+                               .experts = experts,
                                .ff = kFf,
                                .width = kWidth},
                       .used = kUsed,
@@ -81,7 +96,7 @@ ExpertRate::ExpertRate(const ops::Backend& backend, int32_t threads)
                       .live = &live_,
                       .threads = threads,
                       .counts = std::make_shared<FewRowsExperts::Counts>(
-                          threads, BankSteps::CountedExperts(kExperts, kUsed)),
+                          threads, BankSteps::CountedExperts(experts, kUsed)),
                       .until = &until_});
 }
 
@@ -98,22 +113,32 @@ void ExpertRate::Compute(Pool& pool, int32_t rows) {
 }
 
 double ExpertRate::Measure(Pool& pool, int32_t experts) {
-  int32_t dispatches = 0;
+  const int32_t dispatches = experts_ / experts;
   std::fill_n(ids_.begin(), kUsed, -1);
   pool.StayAwake(true);  // as within a pass
-  const Clock::time_point begin = Clock::now();
-  for (int32_t first = 0; first + experts <= kExperts; first += experts) {
-    std::iota(ids_.begin(), ids_.begin() + experts, first);
+  Clock::duration took{};
+  for (int32_t i = 0; i < dispatches; ++i) {
+    for (int32_t j = 0; j < experts; ++j) ids_[static_cast<size_t>(j)] = j * dispatches + i;
+    const Clock::time_point begin = Clock::now();
     Compute(pool, 1);
-    ++dispatches;
+    const Clock::time_point end = Clock::now();
+    took += end - begin;
+    while (Clock::now() - end < kBetween) Relax();
   }
-  const std::chrono::duration<double> seconds = Clock::now() - begin;
   pool.StayAwake(false);
-  return seconds.count() / dispatches;
+  return std::chrono::duration<double>(took).count() / dispatches;
+}
+
+void ExpertRate::PickForPrompts() {
+  prompts_ = (prompts_ + 1) % (experts_ / kPromptExperts);
+  const int32_t first = prompts_ * kPromptExperts;
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    ids_[i] = first + static_cast<int32_t>(i % kPromptExperts);
+  }
 }
 
 double ExpertRate::MeasurePrompt(Pool& pool) {
-  for (size_t i = 0; i < ids_.size(); ++i) ids_[i] = static_cast<int32_t>(i % kPromptExperts);
+  PickForPrompts();
   const Clock::time_point begin = Clock::now();
   Compute(pool, kRowsMax);
   const std::chrono::duration<double> seconds = Clock::now() - begin;
@@ -122,7 +147,7 @@ double ExpertRate::MeasurePrompt(Pool& pool) {
 
 memory::HostExpertRates ExpertRate::MeasureRates(Pool& pool) {
   constexpr int32_t kFew = 2;
-  constexpr size_t kTimes = 5;
+  constexpr size_t kTimes = 3;
   const auto usual = [&](int32_t experts) {
     std::array<double, kTimes> seconds{};
     for (double& of : seconds) of = Measure(pool, experts);
@@ -138,9 +163,10 @@ memory::HostExpertRates ExpertRate::MeasureRates(Pool& pool) {
                                 .dispatch_us = 1e6 * std::max(0.0, many - kUsed * each),
                                 .expert_us = 1e6 * each};
   const ComputingCase prompts{.experts = kPromptExperts, .used = kUsed, .rows_max = kRowsMax};
-  for (size_t i = 0; i < ids_.size(); ++i) ids_[i] = static_cast<int32_t>(i % kPromptExperts);
-  const memory::ShareRates share =
-      ComputingRates(prompts, [&](int32_t rows) { Compute(pool, rows); });
+  const memory::ShareRates share = ComputingRates(prompts, [&](int32_t rows) {
+    PickForPrompts();
+    Compute(pool, rows);
+  });
   rates.read_us = share.read_us;
   rates.fixed_us = share.fixed_us;
   rates.row_us = share.row_us;

@@ -95,6 +95,8 @@ struct Text {
 
 struct Decoded {
   double prompt_seconds = 0;
+  double prompt_experts = 0;  // of the host
+  double prompt_host_seconds = 0;
   std::vector<double> seconds;      // by token
   size_t differ = 0;                // tokens whose best logit has other bits
   memory::ResidencyCounters first;  // behind the first token
@@ -179,8 +181,12 @@ Decoded Decode(exec::Seat& seat, const Text& text) {
     const double before = std::exchange(at, Now());
     return at - before;
   };
+  const exec::SeatCounters before = seat.counters();
   RunPrompt(seat, text, 0);
   decoded.prompt_seconds = lap();
+  const exec::SeatCounters after = seat.counters();
+  decoded.prompt_experts = static_cast<double>(after.host_experts - before.host_experts);
+  decoded.prompt_host_seconds = after.host_seconds - before.host_seconds;
   for (size_t i = 0; i < text.tokens.size(); ++i) {
     const exec::PassRow row = Row(seat, 0, text.tokens[i]);
     seat.Run({&row, 1});
@@ -236,11 +242,16 @@ class Bench {
   void Run() {
     if (settings_.device == "none") return Write();
     rates_ = apps::MeasureRates("");
-    std::printf("rates: host reads %.1f GB/s, %.0f G macs", rates_.host_read * 1e-9,
-                rates_.host_macs * 1e-9);
+    const memory::HostExpertRates& of = rates_.experts;
+    std::printf(
+        "rates: host reads %.1f GB/s, %.0f G macs; experts of %.2f MB: dispatch %.1f us, "
+        "each %.1f; prompts %.1f, %.1f + %.2f a row, x %.2f beside the link",
+        rates_.host_read * 1e-9, rates_.host_macs * 1e-9, static_cast<double>(of.bytes) * 1e-6,
+        of.dispatch_us, of.expert_us, of.read_us, of.fixed_us, of.row_us, of.beside_link);
     for (const memory::CardRates& card : rates_.cards) {
-      std::printf("; %s reads %.0f GB/s, to it %.1f, hand-off %.2f us", card.id.c_str(),
-                  card.read * 1e-9, card.to_card * 1e-9, card.hand_off * 1e6);
+      std::printf("; %s reads %.0f GB/s, to it %.1f, %.1f beside experts, hand-off %.2f us",
+                  card.id.c_str(), card.read * 1e-9, card.to_card * 1e-9,
+                  card.to_card_beside * 1e-9, card.hand_off * 1e6);
     }
     std::printf("\n\n");
     Write();
@@ -283,9 +294,10 @@ class Bench {
   void Tables() {
     std::printf(
         "| budget | frames | policy | t/s | x off | by windows of %zu tokens | hits %% | Belady "
-        "%% | of it | moves a text | pp t/s | predicted t/s, pp | card MiB, plan | host MiB, plan "
-        "| host ms | other bits "
-        "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "%% | of it | moves a text | pp t/s | pp host experts, ms | predicted t/s, pp | card MiB, "
+        "plan | host MiB, plan "
+        "| host ms | host us | other bits "
+        "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
         kWindow);
     for (const std::string& budget : settings_.budgets) {
       double off = 0;
@@ -309,6 +321,8 @@ class Bench {
     const memory::Placement& plan = seat.placement();
     double seconds = 0;
     double prompt_seconds = 0;
+    double prompt_experts = 0;
+    double prompt_host_seconds = 0;
     uint64_t picks = 0;
     uint64_t hits = 0;
     uint64_t moves = 0;
@@ -321,6 +335,8 @@ class Bench {
     for (const Text& text : texts_) {
       const Decoded decoded = Decode(seat, text);
       prompt_seconds += decoded.prompt_seconds;
+      prompt_experts += decoded.prompt_experts;
+      prompt_host_seconds += decoded.prompt_host_seconds;
       differ += decoded.differ;
       for (size_t i = 1; i < decoded.seconds.size(); ++i) {
         seconds += decoded.seconds[i];
@@ -348,14 +364,15 @@ class Bench {
     const double belady = split ? BeladyHits(frames) : 100;
     const double hit = split ? Percent(hits, picks) : 100;
     std::printf(
-        "| %s | %d | %s | %.1f | %.2f | %s | %.1f | %.1f | %.2f | %.0f | %.0f | %.1f, %.0f | "
-        "%.0f, %.0f | %.0f, %.0f | %.2f | %zu |\n",
+        "| %s | %d | %s | %.1f | %.2f | %s | %.1f | %.1f | %.2f | %.0f | %.0f | %.0f, %.1f | "
+        "%.1f, %.0f | %.0f, %.0f | %.0f, %.0f | %.2f | %.1f | %zu |\n",
         budget.c_str(), seat.CardFrames(), policy.c_str(), rate, off > 0 ? rate / off : 0,
         by_window.c_str(), hit, belady, belady > 0 ? hit / belady : 0,
         static_cast<double>(moves) / count, count * settings_.prompt / prompt_seconds,
-        prediction.decode, prediction.prompt, MiB(card), MiB(plan.card->total()), MiB(host),
-        MiB(plan.host.total()),
-        1e3 * (seat.counters().host_seconds - host_seconds) / (count * settings_.tokens), differ);
+        prompt_experts / count, 1e3 * prompt_host_seconds / count, prediction.decode,
+        prediction.prompt, MiB(card), MiB(plan.card->total()), MiB(host), MiB(plan.host.total()),
+        1e3 * (seat.counters().host_seconds - host_seconds) / (count * settings_.tokens),
+        seat.ReadResidencyStatus().rates.host_us, differ);
     std::fflush(stdout);
     return off;
   }
