@@ -3,7 +3,6 @@
 #include <limits>
 #include <utility>
 
-#include "kernels-common/moe/cuda/frame_copies.h"
 #include "runtime/base/error.h"
 #include "runtime/exec/cuda/card_split.h"
 
@@ -235,41 +234,32 @@ void CardSplit::EndStreamed(size_t number, cudaStream_t stream) {
 void CardSplit::SeatSome() {
   if (!to_seat_) return;
   const size_t number = *std::exchange(to_seat_, std::nullopt);
-  Coming& coming = coming_[number % 2];
-  if (coming.experts.empty()) return;
-  const std::vector<ExpertMove> moves =
-      sharing_.Seats(coming.bank, Map(coming.bank), coming.experts);
-  if (moves.empty()) return;
+  Coming* const coming = &coming_[number % 2];
+  if (coming->experts.empty()) return;
   const std::string what = "keeping experts that came to the card";
-  const plugin::Bank& described = description_.banks[coming.bank];
-  kernels::cuda::FrameCopies copies;
-  size_t part = 0;
-  for (const uint32_t weight : {described.gate, described.up, described.down}) {
-    const kernels::cuda::CardWeight matrix = card_weights_->Matrix(weight);
-    copies.from[part] = places_[number % 2] + PlaceOf(coming.bank, weight);
-    copies.to[part] = const_cast<std::byte*>(static_cast<const std::byte*>(matrix.data));
-    copies.bytes[part] = FrameBytesOf(weight);
-    ++part;
-  }
-  kernels::cuda::Launch launch = launch_;
-  launch.stream = stays_.get();
-  CheckCuda(cudaStreamWaitEvent(stays_.get(), coming.read.get(), 0), what);
-  for (const ExpertMove& move : moves) {
-    const auto at = static_cast<size_t>(copies.count++);
+  const plugin::Bank& described = description_.banks[coming->bank];
+  for (const ExpertMove& move : sharing_.Seats(coming->bank, Map(coming->bank), coming->experts)) {
+    if (!coming->seated) {
+      CheckCuda(cudaStreamWaitEvent(stays_.get(), coming->read.get(), 0), what);
+    }
+    coming->seated = true;
     const int32_t frame = Map(move.bank)[static_cast<size_t>(move.out)];
-    const int32_t place = coming.frames[static_cast<size_t>(move.in)];
-    copies.place[at] = static_cast<int16_t>(place - static_cast<int32_t>(frames_[coming.bank]));
-    copies.frame[at] = static_cast<int16_t>(frame);
+    const auto place =
+        static_cast<uint64_t>(coming->frames[static_cast<size_t>(move.in)]) - frames_[coming->bank];
+    for (const uint32_t weight : {described.gate, described.up, described.down}) {
+      const uint64_t bytes = FrameBytesOf(weight);
+      const kernels::cuda::CardWeight matrix = card_weights_->Matrix(weight);
+      auto* first = const_cast<std::byte*>(static_cast<const std::byte*>(matrix.data));
+      CheckCuda(cudaMemcpyAsync(first + static_cast<uint64_t>(frame) * bytes,
+                                places_[number % 2] + PlaceOf(coming->bank, weight) + place * bytes,
+                                bytes, cudaMemcpyDeviceToDevice, stays_.get()),
+                what);
+    }
     Set(move.bank, move.out, -1);
     Set(move.bank, move.in, frame);
     seated_.push_back(move);
-    if (copies.count < kernels::cuda::FrameCopies::kMost) continue;
-    CheckCuda(kernels::cuda::CopyFrames(launch, copies), what);
-    copies.count = 0;
   }
-  CheckCuda(kernels::cuda::CopyFrames(launch, copies), what);
-  coming.seated = true;
-  CheckCuda(cudaEventRecord(coming.stayed.get(), stays_.get()), what);
+  if (coming->seated) CheckCuda(cudaEventRecord(coming->stayed.get(), stays_.get()), what);
 }
 
 std::vector<ExpertMove> CardSplit::TakeSeated() {
