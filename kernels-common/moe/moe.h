@@ -22,12 +22,21 @@ inline constexpr std::size_t kMaxExperts = 1024;
 // kSigmoid: p = 1 / (1 + exp(-logit)), N6's exp.
 enum class RouterGate { kSoftmax, kSigmoid };
 
-struct RouterArgs {
+// What p is and how it chooses.
+struct RouterScoring {
   RouterGate gate = RouterGate::kSoftmax;
   const float* bias = nullptr;  // [experts]: picks are the largest p + bias; weights are of p alone
+  float sum_min = 0.0F;         // least of what picked p are divided by
+};
+
+// Softmax, the largest p, and nothing more.
+inline bool IsPlainRouter(const RouterScoring& scoring) {
+  return scoring.gate == RouterGate::kSoftmax && scoring.bias == nullptr && scoring.sum_min == 0.0F;
+}
+
+struct RouterArgs : RouterScoring {
   // w = p / max(sum_min, sum of the picked p, added in pick order from +0)
   bool renormalise = true;
-  float sum_min = 0.0F;
   float weight_scale = 1.0F;  // then w * weight_scale
   std::size_t experts = 0;    // at most kMaxExperts
   std::size_t top_k = 0;      // at most experts and kMaxPicks

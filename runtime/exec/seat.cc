@@ -210,6 +210,19 @@ void Seat::CheckRows(std::span<const PassRow> rows) const {
   }
 }
 
+void Seat::PrepareRings(std::span<const PassRow> rows, memory::Rings* rings) const {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const PassRow& row = rows[i];
+    const bool first = i == 0 || rows[i - 1].slot != row.slot;
+    if (first && !rings->Hold(row.slot, row.index)) {
+      throw Error(ErrorKind::kInternal, "slot " + std::to_string(row.slot) + " holds " +
+                                            std::to_string(row.index) +
+                                            " rows, but not the state behind them");
+    }
+    rings->WillWrite(row.slot, row.index + 1);
+  }
+}
+
 void Seat::DraftRows(std::span<const DraftRow> rows, std::vector<PassRow>* out) const {
   out->clear();
   for (const DraftRow& row : rows) {
@@ -303,8 +316,9 @@ void Seat::CheckCut(int32_t slot, int32_t length) const {
 }
 
 int32_t Seat::Keepable(int32_t slot, int32_t length) const {
-  const int32_t rows = std::clamp(length, 0, Length(slot));
-  return lanes_ ? lanes_->Keepable(slot, rows) : rows;
+  const int32_t most = std::clamp(length, 0, Length(slot));
+  const int32_t rows = lanes_ ? lanes_->Keepable(slot, most) : most;
+  return rings().Hold(slot, rows) ? rows : 0;  // shorter ones are further back
 }
 
 int32_t Seat::CheckpointLane(int32_t slot, size_t bytes) const {

@@ -30,6 +30,7 @@
 #include "runtime/memory/plan.h"
 #include "runtime/memory/planes.h"
 #include "runtime/memory/residency/sharing.h"
+#include "runtime/memory/rings.h"
 #include "runtime/memory/weight_source.h"
 #include "runtime/memory/wishes.h"
 #include "runtime/model/inventory.h"
@@ -158,8 +159,7 @@ class Seat : public PassRunner, public ExpertMover {
   ~Seat() override;
 
   const SeatLimits& limits() const override { return limits_; }
-  // Append planes can be cut anywhere, fixed ones where a lane says; what overrides this knows of
-  // rings.
+  // Append planes can be cut anywhere, fixed ones where a lane says, rings as far as they reach.
   int32_t Keepable(int32_t slot, int32_t length) const override;
   uint64_t StateRowBytes() const override;
   uint64_t CheckpointBytes() const override;
@@ -237,6 +237,11 @@ class Seat : public PassRunner, public ExpertMover {
   graph::Graph BuildGraph(const BuildEntry& entry, int32_t rows, int32_t logit_rows,
                           bl_device_kind device) const;
   void CheckRows(std::span<const PassRow> rows) const;
+  // Of the slots' ring planes.
+  virtual const memory::Rings& rings() const = 0;
+  // Before a pass of checked rows: throws for a slot whose rings do not hold what its next row
+  // reads; notes what the pass takes of them.
+  void PrepareRings(std::span<const PassRow> rows, memory::Rings* rings) const;
   // The rows of a step of drafts as rows of a pass, into `out`.
   void DraftRows(std::span<const DraftRow> rows, std::vector<PassRow>* out) const;
   // Throws for a pair of slots that CopySlot cannot take.

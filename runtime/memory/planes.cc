@@ -79,6 +79,7 @@ uint64_t PlaneStore::Bytes(const PlaneSpec& plane, int32_t slots, int32_t slot_r
 PlaneStore::PlaneStore(std::vector<PlaneSpec> planes, int32_t slots, int32_t slot_rows,
                        int32_t pass_rows, int32_t lanes_of_slot)
     : planes_(std::move(planes)),
+      rings_(slots),
       slot_rows_(slot_rows),
       blocks_per_slot_(BlocksPerSlot(slot_rows)),
       blocks_(static_cast<size_t>(slots) * static_cast<size_t>(blocks_per_slot_)),
@@ -122,53 +123,30 @@ void PlaneStore::AddRing(size_t plane, int32_t rows, bl_plane_view* view) {
       table.push_back(slot * ring_blocks + block % ring_blocks);
     }
   }
-  const Ring& ring =
-      rings_.emplace_back(Ring{.plane = plane,
-                               .rows = rows,
-                               .before = static_cast<int32_t>(planes_[plane].window - 1),
-                               .from = std::vector<int32_t>(lengths_.size(), 0)});
+  const size_t ring = rings_.Add(rows, static_cast<int32_t>(planes_[plane].window));
+  ring_planes_.push_back(plane);
   view->blocks = table.data();
-  view->valid_from = ring.from.data();
+  view->valid_from = rings_.from(ring);
   ring_bytes_ += PlaneStateBytes(planes_[plane]);
 }
 
 void PlaneStore::SetLength(int32_t slot, int32_t length) {
   assert(length >= 0 && length <= slot_rows_);
   lengths_[static_cast<size_t>(slot)] = length;
-  if (length > 0) return;
-  for (Ring& ring : rings_) ring.from[static_cast<size_t>(slot)] = 0;
-}
-
-void PlaneStore::WillWrite(int32_t slot, int32_t end) {
-  for (Ring& ring : rings_) {
-    int32_t& from = ring.from[static_cast<size_t>(slot)];
-    from = std::max(from, end - ring.rows);
-  }
-}
-
-bool PlaneStore::RingsHold(int32_t slot, int32_t length) const {
-  if (length == 0) return true;
-  return std::ranges::all_of(rings_, [&](const Ring& ring) {
-    return std::max(0, length - ring.before) >= ring.from[static_cast<size_t>(slot)];
-  });
-}
-
-template <typename Part>
-void PlaneStore::ForBefore(const Ring& ring, int32_t length, Part part) {
-  const int32_t first = std::max(0, length - ring.before);
-  ForBlocks(first, length - first, part);
+  if (length == 0) rings_.Empty(slot);
 }
 
 void PlaneStore::ReadRings(int32_t slot, std::span<std::byte> bytes) const {
-  assert(bytes.size() == ring_bytes_ && RingsHold(slot, Length(slot)));
+  assert(bytes.size() == ring_bytes_ && rings_.Hold(slot, Length(slot)));
   std::byte* at = bytes.data();
-  for (const Ring& ring : rings_) {
-    const bl_plane_view& view = views_[ring.plane];
+  for (size_t ring = 0; ring < ring_planes_.size(); ++ring) {
+    const bl_plane_view& view = views_[ring_planes_[ring]];
     const auto row_bytes = static_cast<size_t>(view.row_bytes);
-    const auto missing = static_cast<size_t>(std::max(0, ring.before - Length(slot))) * row_bytes;
+    const int32_t missing_rows = std::max(0, rings_.before(ring) - Length(slot));
+    const auto missing = static_cast<size_t>(missing_rows) * row_bytes;
     std::memset(at, 0, missing);
     at += missing;
-    ForBefore(ring, Length(slot), [&](int32_t row, int32_t count) {
+    rings_.ForBefore(ring, Length(slot), [&](int32_t row, int32_t count) {
       std::memcpy(at, bl_plane_row(&view, slot, row), static_cast<size_t>(count) * row_bytes);
       at += static_cast<size_t>(count) * row_bytes;
     });
@@ -178,16 +156,16 @@ void PlaneStore::ReadRings(int32_t slot, std::span<std::byte> bytes) const {
 void PlaneStore::WriteRings(int32_t slot, std::span<const std::byte> bytes) {
   assert(bytes.size() == ring_bytes_);
   const std::byte* at = bytes.data();
-  for (Ring& ring : rings_) {
-    const bl_plane_view& view = views_[ring.plane];
+  for (size_t ring = 0; ring < ring_planes_.size(); ++ring) {
+    const bl_plane_view& view = views_[ring_planes_[ring]];
     const auto row_bytes = static_cast<size_t>(view.row_bytes);
-    at += static_cast<size_t>(std::max(0, ring.before - Length(slot))) * row_bytes;
-    ForBefore(ring, Length(slot), [&](int32_t row, int32_t count) {
+    at += static_cast<size_t>(std::max(0, rings_.before(ring) - Length(slot))) * row_bytes;
+    rings_.ForBefore(ring, Length(slot), [&](int32_t row, int32_t count) {
       std::memcpy(bl_plane_row(&view, slot, row), at, static_cast<size_t>(count) * row_bytes);
       at += static_cast<size_t>(count) * row_bytes;
     });
-    ring.from[static_cast<size_t>(slot)] = std::max(0, Length(slot) - ring.before);
   }
+  rings_.Restored(slot, Length(slot));
 }
 
 void PlaneStore::Copy(int32_t from, int32_t to, int32_t length) {
@@ -201,14 +179,13 @@ void PlaneStore::Copy(int32_t from, int32_t to, int32_t length) {
     }
   }
   SetLength(to, length);
-  for (Ring& ring : rings_) {
-    const bl_plane_view& view = views_[ring.plane];
-    const int32_t first = std::min(length, ring.from[static_cast<size_t>(from)]);
-    ForBlocks(first, length - first, [&](int32_t row, int32_t count) {
+  for (size_t ring = 0; ring < ring_planes_.size(); ++ring) {
+    const bl_plane_view& view = views_[ring_planes_[ring]];
+    const int32_t first = rings_.Copied(ring, from, to, length);
+    rings_.ForStretches(ring, first, length, [&](int32_t row, int32_t count) {
       std::memcpy(bl_plane_row(&view, to, row), bl_plane_row(&view, from, row),
                   static_cast<size_t>(count) * static_cast<size_t>(view.row_bytes));
     });
-    ring.from[static_cast<size_t>(to)] = first;
   }
 }
 
@@ -250,7 +227,7 @@ void PlaneStore::Append(int32_t slot, std::span<const std::byte> bytes, int32_t 
     plane += static_cast<size_t>(rows) * row_bytes;
   }
   SetLength(slot, first + count);
-  for (Ring& ring : rings_) ring.from[static_cast<size_t>(slot)] = first + count;
+  rings_.Lose(slot, first + count);
 }
 
 void PlaneStore::ReadLane(int32_t slot, int32_t lane, std::span<std::byte> bytes) const {

@@ -1,13 +1,9 @@
 // The planes of a seat's slots on the host: append planes (one row a position, immutable once
 // written), each with a block table a slot, rings (the last rows alone: their block tables repeat),
 // fixed planes (lanes of a state that rows overwrite), and the length of every slot. Kernels write
-// and read through the views; cutting back is bookkeeping of lengths, of what rings still hold, and
-// of lanes (lanes.h). Used by the engine's thread between passes; the views are read by workers
-// during one.
-//
-// A ring of C rows keeps position p in row p mod C until position p + C is written. A pass appends
-// its rows before they are read, so C covers the window before the first of them, and a slot can be
-// cut back as far as the rows in front of the cut are still there; further back only with a copy.
+// and read through the views; cutting back is bookkeeping of lengths, of what rings still hold
+// (rings.h), and of lanes (lanes.h). Used by the engine's thread between passes; the views are read
+// by workers during one.
 #pragma once
 
 #include <bloomery/seat.h>
@@ -20,6 +16,7 @@
 
 #include "runtime/memory/host_buffer.h"
 #include "runtime/memory/lanes.h"
+#include "runtime/memory/rings.h"
 
 namespace bloomery::memory {
 
@@ -72,13 +69,11 @@ class PlaneStore {
   // The slot now holds rows up to `length`.
   void SetLength(int32_t slot, int32_t length);
 
-  // A pass will write the slot's rows up to `end`: what rings lose by it is lost though it fails.
-  void WillWrite(int32_t slot, int32_t end);
-  // Whether rings hold the rows that a row at `length` reads before its own.
-  bool RingsHold(int32_t slot, int32_t length) const;
-  // Bytes of those rows over all rings, and they as bytes, plane after plane, the oldest first;
-  // zeros stand for rows before position 0. Of the slot's present length; writing makes it the
-  // state of the slot's rows, whatever the rings held.
+  Rings& rings() { return rings_; }
+  const Rings& rings() const { return rings_; }
+  // Bytes of the rows that a row reads before its own over all rings, and they as bytes, plane
+  // after plane, the oldest first; zeros stand for rows before position 0. Of the slot's present
+  // length; writing makes it the state of the slot's rows, whatever the rings held.
   uint64_t RingBytes() const { return ring_bytes_; }
   void ReadRings(int32_t slot, std::span<std::byte> bytes) const;
   void WriteRings(int32_t slot, std::span<const std::byte> bytes);
@@ -102,21 +97,13 @@ class PlaneStore {
               int32_t count);
 
  private:
-  struct Ring {
-    size_t plane = 0;  // index into planes_
-    int32_t rows = 0;
-    int32_t before = 0;         // rows that a row reads before its own
-    std::vector<int32_t> from;  // [slots] positions from here to the slot's length are there
-  };
   void AddRing(size_t plane, int32_t rows, bl_plane_view* view);
-  // Calls `part(position, count)` for each stretch in one block of what a row at `length` reads.
-  template <typename Part>
-  static void ForBefore(const Ring& ring, int32_t length, Part part);
 
   std::vector<PlaneSpec> planes_;
   std::vector<size_t> append_;  // indices into planes_
   std::vector<size_t> fixed_;
-  std::vector<Ring> rings_;
+  Rings rings_;
+  std::vector<size_t> ring_planes_;                      // by ring: index into planes_
   std::map<int32_t, std::vector<int32_t>> ring_blocks_;  // as blocks_, by the rows of a ring
   uint64_t ring_bytes_ = 0;
   uint64_t lane_bytes_ = 0;

@@ -19,7 +19,7 @@ done
 install -m 644 runtime/assets/seedling-Q4_K_M.gguf "$out/runtime/assets/"
 # Twice rather than a link: what carries the folder to a card may drop links.
 install -m 644 runtime/assets/seedling-Q4_K_M.gguf "$out/share/bloomery/models/"
-cp -r tests/data/mini/qwen3moe tests/data/mini/qwen35moe "$out/tests/data/mini/"
+cp -r tests/data/mini/qwen3moe tests/data/mini/qwen35moe tests/data/mini/mimo2 "$out/tests/data/mini/"
 cp -r tests/data/seedling "$out/tests/data/"
 install tests/gpu/run.sh tests/gpu/serve_check.py tests/gpu/split_check.py "$out/tests/gpu/"
 glibc='^(ld-linux.*|libc|libm|libdl|librt|libpthread|linux-vdso|libstdc\+\+|libgcc_s)\.so'

@@ -36,13 +36,18 @@ model=${MODEL:-/tmp/bloomery-qwen3-30b-a3b-shape.gguf}
 recurrent=/tmp/bloomery-recurrent.gguf
 bin/bloomery fixture --arch qwen35moe --layers 3 --type Q4_K_M --set width=512 --set experts=16 "$recurrent" >>"$log" 2>&1
 export BLOOMERY_TEST_RECURRENT=$recurrent
+# Sliding layers of integer weights: of their prompts attention alone is a band.
+sliding=/tmp/bloomery-sliding.gguf
+bin/bloomery fixture --arch mimo2 --layers 4 --type MXFP4 --vocab 2048 --set interval=2 --set width=512 --set heads=8 --set kv_heads=4 \
+  --set kv_heads_full=2 --set window=32 --set ff=768 --set experts=16 --set experts_used=4 --set expert_ff=256 "$sliding" >>"$log" 2>&1
+export BLOOMERY_TEST_SLIDING=$sliding
 
 step "kernels against the references" 120 bin/gpu_test_kernels
 step "seat: decode = CPU bit for bit, rows, replay, slots" 90 bin/gpu_test_seat --gtest_filter='-CardWholeModel.*'
 # Goldens of the float32 column; hidden states and the router's logits, whose bounds are tighter than what
 # float weights of prompts keep on a card, are looked at on the CPU, and so are bits of prompts of such weights.
 BLOOMERY_TEST_DEVICE=CUDA0 step "oracles on the card" 90 bin/test_oracle \
-  --gtest_filter='MiniQwen3moe.*:MiniQwen35moe.*:Seedling.*:PromptCacheSeat.*:-*HiddenStates*:*3e4*:*SameBitsInAnyBatch*'
+  --gtest_filter='MiniQwen3moe.*:MiniQwen35moe.*:MiniMimo2.*:Seedling.*:PromptCacheSeat.*:-*HiddenStates*:*3e4*:*SameBitsInAnyBatch*:MiniMimo2.ASlotIsCutBack*'
 # Passes of up to 8 rows there: beyond, prompts of float weights are a band.
 BLOOMERY_TEST_DEVICE=CUDA0 step "drafts on the card: answers with them are those without" 90 bin/test_drafts
 step "server: first request, eight streams each equal to itself alone" 60 python3 tests/gpu/serve_check.py bin/bloomery-serve
@@ -56,6 +61,10 @@ if command -v compute-sanitizer >/dev/null; then
     step "$tool: all layers in one launch, experts of few rows" 100 compute-sanitizer --tool $tool --error-exitcode 9 \
       bin/gpu_test_kernels --gtest_filter='CardOneRowLayers.OneLayer*:CardRowsExperts.FewRowsAt*'
   done
+  step "memcheck: sliding layers" 100 compute-sanitizer --tool memcheck --error-exitcode 9 bin/gpu_test_seat \
+    --gtest_filter='CardSliding.LaunchesOneByOne*:CardSliding.ASlotIsCopied*'
+  step "racecheck: attention of windows, rings and sinks" 100 compute-sanitizer --tool racecheck --error-exitcode 9 bin/gpu_test_kernels \
+    --gtest_filter='CardAttention.ASlidingLayerAt*'
   # Hand-offs, experts that come for a prompt, moves; not racecheck, under which the card waits for a
   # host that waits for it.
   step "memcheck: banks split between card and host" 150 compute-sanitizer --tool memcheck --error-exitcode 9 \

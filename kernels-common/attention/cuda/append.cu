@@ -12,11 +12,6 @@ constexpr int kAppendThreads = 256;
 constexpr int kAppendWarps = kAppendThreads / kWarpLanes;
 constexpr int kMostHeadValues = 768;
 
-__device__ __forceinline__ std::byte* PlaneRow(const CardPlane& plane, int slot, int index) {
-  return plane.base + static_cast<std::size_t>(slot) * plane.slot_bytes +
-         static_cast<std::size_t>(index) * plane.row_bytes;
-}
-
 // One row by gridDim.y blocks; a warp takes a head of q, k or v at a time through shared memory.
 template <KvType kType>
 __global__ void __launch_bounds__(kAppendThreads)
@@ -55,7 +50,7 @@ __global__ void __launch_bounds__(kAppendThreads)
                      number * dim;
 #pragma unroll 4
     for (int i = lane; i < dim; i += kWarpLanes) {
-      head[i] = x[i];
+      head[i] = value ? x[i] * in.v_scale : x[i];
     }
     const float* norm = query ? in.q_norm : in.k_norm;
     if (!value && norm != nullptr) {

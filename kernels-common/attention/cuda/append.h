@@ -22,7 +22,7 @@ struct HeadAppendArgs {
   CardPlane values;
 };
 
-// q_out = rope(norm(q)); plane rows index[r] of keys = rope(norm(k)) and of values = v.
+// q_out = rope(norm(q)); plane rows index[r] of keys = rope(norm(k)) and of values = v * v_scale.
 cudaError_t HeadNormRopeAppend(const Launch& launch, const HeadAppendArgs& args);
 
 // Plane row index[r] of slot[r] = x[r] (plane.width values) for every live row with index >= 0.

@@ -1,9 +1,11 @@
 // Device parts of what is done to one head by one warp: RMS norm, rope, and the row formats of
-// planes. Orders and bits are those of norm.h, rope.h and quant.h. All lanes of the warp call.
+// planes, and where rows of planes lie. Orders and bits are those of norm.h, rope.h and quant.h.
+// All lanes of the warp call.
 #pragma once
 
 #include <cuda_fp16.h>
 
+#include "kernels-common/attention/cuda/card_attention.h"
 #include "kernels-common/cuda/launch.cuh"
 #include "kernels-common/exact_math/exact_math.h"
 #include "kernels-common/exact_math/trig.h"
@@ -21,6 +23,17 @@ __host__ __device__ constexpr int PlaneBytes(int values) {
   if (kType == KvType::kF32) return values * 4;
   if (kType == KvType::kF16) return values * 2;
   return values / kQ8Values * kQ8Bytes;
+}
+
+// The row of a plane that holds a position, among those of its slot. Positions of one block of 128
+// lie one behind another.
+__device__ __forceinline__ int RowOfPosition(const CardPlane& plane, int position) {
+  return plane.ring_rows == 0 ? position : position % plane.ring_rows;
+}
+
+__device__ __forceinline__ std::byte* PlaneRow(const CardPlane& plane, int slot, int position) {
+  return plane.base + static_cast<std::size_t>(slot) * plane.slot_bytes +
+         static_cast<std::size_t>(RowOfPosition(plane, position)) * plane.row_bytes;
 }
 
 // N8's tree 16, 8, 4, 2, 1; every lane gets the sum (each step adds the same two numbers).

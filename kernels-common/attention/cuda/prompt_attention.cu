@@ -21,6 +21,7 @@ __global__ void __launch_bounds__(Shape::kThreads)
 // dims beyond kValueDim go to further blocks.
 struct Entry {
   KvType type;
+  bool bounded;  // knows windows, rings and sinks
   int key_dim;
   int value_dim;
   int queries;
@@ -31,17 +32,12 @@ struct Entry {
 
 template <class Shape>
 constexpr Entry EntryOf() {
-  return {Shape::kType,
-          Shape::kKeyDim,
-          Shape::kValueDim,
-          Shape::kQueries,
-          Shape::kThreads,
-          Shape::kSharedBytes,
-          PromptAttentionKernel<Shape>};
+  return {Shape::kType,    Shape::kBounded, Shape::kKeyDim,      Shape::kValueDim,
+          Shape::kQueries, Shape::kThreads, Shape::kSharedBytes, PromptAttentionKernel<Shape>};
 }
 
-// Ascending by key_dim, then value_dim, within a type. f32 planes of more than 256 dims do not fit
-// shared memory in two parts.
+// Ascending by key_dim, then value_dim, within a type; of bounded attention after those of the
+// rest. f32 planes of more than 256 dims do not fit shared memory in two parts.
 constexpr Entry kEntries[] = {
     EntryOf<PromptShape<KvType::kF16, 64, 64, 8>>(),
     EntryOf<PromptShape<KvType::kF16, 128, 128, 8>>(),
@@ -57,14 +53,28 @@ constexpr Entry kEntries[] = {
     EntryOf<PromptShape<KvType::kF32, 128, 128, 8>>(),
     EntryOf<PromptShape<KvType::kF32, 192, 128, 8>>(),
     EntryOf<PromptShape<KvType::kF32, 256, 256, 4>>(),
+    EntryOf<PromptShape<KvType::kF16, 64, 64, 8, true>>(),
+    EntryOf<PromptShape<KvType::kF16, 128, 128, 8, true>>(),
+    EntryOf<PromptShape<KvType::kF16, 192, 128, 8, true>>(),
+    EntryOf<PromptShape<KvType::kF16, 256, 256, 8, true>>(),
+    EntryOf<PromptShape<KvType::kQ8_0, 64, 64, 8, true>>(),
+    EntryOf<PromptShape<KvType::kQ8_0, 128, 128, 8, true>>(),
+    EntryOf<PromptShape<KvType::kQ8_0, 192, 128, 8, true>>(),
+    EntryOf<PromptShape<KvType::kQ8_0, 256, 256, 8, true>>(),
+    EntryOf<PromptShape<KvType::kF32, 64, 64, 8, true>>(),
+    EntryOf<PromptShape<KvType::kF32, 128, 128, 8, true>>(),
+    EntryOf<PromptShape<KvType::kF32, 192, 128, 8, true>>(),
+    EntryOf<PromptShape<KvType::kF32, 256, 256, 4, true>>(),
 };
+
+bool IsBounded(const CardAttention& a) { return a.window != 0 || a.sinks != nullptr; }
 
 // The first entry that takes the head's keys, preferring one that takes its values whole; null:
 // none fits.
 const Entry* FindEntry(const CardAttention& a, int shared_bytes_most) {
   const Entry* found = nullptr;
   for (const Entry& entry : kEntries) {
-    if (entry.type != a.keys.type || entry.key_dim < a.key_dim ||
+    if (entry.type != a.keys.type || entry.bounded != IsBounded(a) || entry.key_dim < a.key_dim ||
         entry.shared_bytes > shared_bytes_most || entry.queries < a.heads / a.kv_heads) {
       continue;
     }

@@ -7,6 +7,10 @@
 // f32 planes: each operand is the sum of two halves, hi and lo, and a product is hi*hi + hi*lo +
 // lo*hi. f16 planes are copied behind the computation (two buffers); others are converted on their
 // way into one buffer, q8_0 where its rows allow it from bytes copied behind the computation.
+//
+// Bounded shapes know windows, rings and sinks: a block's walk begins with the tile of the first
+// key that any of its rows sees, values before that key are zeros, and a sink joins sum and O at
+// the end.
 #pragma once
 
 #include "kernels-common/attention/cuda/card_attention.h"
@@ -28,9 +32,11 @@ struct PromptPlan {
   bool staged = false;            // q8_0: heads' parts of rows are whole multiples of 8 bytes
 };
 
-template <KvType kPlane, int kKeys, int kValues, int kWarpCount, int kGroupsAWarp = 1>
+template <KvType kPlane, int kKeys, int kValues, int kWarpCount, bool kIsBounded = false,
+          int kGroupsAWarp = 1>
 struct PromptShape {
   static constexpr KvType kType = kPlane;
+  static constexpr bool kBounded = kIsBounded;
   static constexpr int kKeyDim = kKeys;      // padded with zeros
   static constexpr int kValueDim = kValues;  // of a block
   static constexpr int kWarps = kWarpCount;
@@ -177,11 +183,16 @@ class PromptBlock {
   }
 
   __device__ const std::byte* HeadRow(const CardPlane& plane, int dim, int key) const {
-    return plane.base + slot_ * plane.slot_bytes + static_cast<std::size_t>(key) * plane.row_bytes +
+    const int row = Shape::kBounded ? RowOfPosition(plane, key) : key;
+    return plane.base + slot_ * plane.slot_bytes + static_cast<std::size_t>(row) * plane.row_bytes +
            kv_head_ * PlaneBytes<kType>(dim);
   }
 
-  // Rows [begin, end) of an f16 plane to a tile; rows from end on are zeros.
+  // Whether a row of the slot's segment sees a key, or one after it.
+  __device__ bool Seen(int key) const { return !Shape::kBounded || key >= first_seen_; }
+
+  // Rows [begin, end) of an f16 plane to a tile; rows from end on, and those that no row sees, are
+  // zeros.
   template <int kWidth>
   __device__ void CopyTile(const CardPlane& plane, int dim, int first, int begin, int end,
                            std::byte* tile) const {
@@ -197,7 +208,8 @@ class PromptBlock {
       std::byte* to = tile + TileAt<kWidth>(key, chunk);
 #pragma unroll
       for (int row = 0; row < kTileKeys; row += kRowStep) {
-        CopyAsync<16>(to + row * kWidth * 2, from, row < last ? 16 : 0);
+        const bool is = row < last && Seen(begin + key + row);
+        CopyAsync<16>(to + row * kWidth * 2, from, is ? 16 : 0);
         from += kRowStep * plane.row_bytes;
       }
     } else {
@@ -207,7 +219,7 @@ class PromptBlock {
         const int chunk = item % kItems;
         const int at = first + 8 * chunk;
         CopyAsync<16>(tile + TileAt<kWidth>(key, chunk), HeadRow(plane, dim, begin + key) + 2 * at,
-                      begin + key < end && at < dim ? 16 : 0);
+                      begin + key < end && Seen(begin + key) && at < dim ? 16 : 0);
       }
     }
   }
@@ -223,7 +235,7 @@ class PromptBlock {
       const int key = item / kItems;
       const int value = item % kItems * kValuesAtOnce;
       const int at = first + value;
-      const bool in = begin + key < end && at < dim;
+      const bool in = begin + key < end && Seen(begin + key) && at < dim;
       const std::byte* from = HeadRow(plane, dim, begin + key) + PlaneBytes<kType>(at);
       if constexpr (kType == KvType::kQ8_0) {
         PutQ8<kWidth>(tile, key, value, in ? from : nullptr);
@@ -263,6 +275,7 @@ class PromptBlock {
     constexpr int kRowBytes = PlaneBytes<KvType::kQ8_0>(kWidth);
     constexpr int kItems = kRowBytes / 8;
     const int bytes = PlaneBytes<KvType::kQ8_0>(min(kWidth, dim - first));
+    // Of a ring, too: a tile's rows lie together.
     const std::byte* source = HeadRow(plane, dim, begin) + PlaneBytes<KvType::kQ8_0>(first);
     for (int item = static_cast<int>(threadIdx.x); item < kTileKeys * kItems;
          item += Shape::kThreads) {
@@ -285,24 +298,27 @@ class PromptBlock {
     CommitCopies();
   }
 
-  // `rows` of the tile's rows are there, `dims` of their values.
+  // Rows [unseen, rows) of the tile are there, `dims` of their values.
   template <int kWidth>
-  __device__ void DecodeRows(const std::byte* raw, int rows, int dims, std::byte* tile) const {
+  __device__ void DecodeRows(const std::byte* raw, int unseen, int rows, int dims,
+                             std::byte* tile) const {
     constexpr int kItems = kWidth / kQ8Values;
     for (int item = static_cast<int>(threadIdx.x); item < kTileKeys * kItems;
          item += Shape::kThreads) {
       const int key = item / kItems;
       const int value = item % kItems * kQ8Values;
-      PutQ8<kWidth>(tile, key, value, key < rows && value < dims ? raw + item * kQ8Bytes : nullptr);
+      const bool is = key < rows && (!Shape::kBounded || key >= unseen) && value < dims;
+      PutQ8<kWidth>(tile, key, value, is ? raw + item * kQ8Bytes : nullptr);
     }
   }
 
   __device__ void DecodeStage(int tile, int buffer, int keys) const {
     const CardAttention& a = p_.attention;
     const int rows = keys - tile * kTileKeys;
-    DecodeRows<kKeyDim>(Raw(buffer), rows, a.key_dim, KeyTile(0, 0));
-    DecodeRows<kValueDim>(Raw(buffer) + Shape::kRawKeyBytes, rows, a.value_dim - first_value_,
-                          ValueTile(0, 0));
+    const int unseen = first_seen_ - tile * kTileKeys;
+    DecodeRows<kKeyDim>(Raw(buffer), unseen, rows, a.key_dim, KeyTile(0, 0));
+    DecodeRows<kValueDim>(Raw(buffer) + Shape::kRawKeyBytes, unseen, rows,
+                          a.value_dim - first_value_, ValueTile(0, 0));
   }
 
   __device__ void LoadTiles(int tile, int buffer, int keys) const {
@@ -348,6 +364,12 @@ class PromptBlock {
   __device__ void WalkSlot(int first, int end) {
     slot_ = exchange_.slot[first];
     const int keys = exchange_.index[end - 1] + 1;
+    int begin_tile = 0;
+    if constexpr (Shape::kBounded) {
+      const int window = p_.attention.window;
+      first_seen_ = window == 0 ? 0 : max(exchange_.index[first] + 1 - window, 0);
+      begin_tile = first_seen_ / kTileKeys;
+    }
     int least = keys;
     int most = -1;
 #pragma unroll
@@ -360,20 +382,30 @@ class PromptBlock {
     most = __reduce_max_sync(0xFFFFFFFFU, most);
     const int tiles = (keys + kTileKeys - 1) / kTileKeys;
     if constexpr (Shape::kBuffers == 2) {
-      LoadTiles(0, 0, keys);
+      LoadTiles(begin_tile, begin_tile % 2, keys);
     }
     if (Staged()) {
-      Stage(0, 0, keys);
+      Stage(begin_tile, begin_tile % 2, keys);
     }
-    for (int tile = 0; tile < tiles; ++tile) {
+    for (int tile = begin_tile; tile < tiles; ++tile) {
       const int buffer = Shape::kBuffers == 2 ? tile % 2 : 0;
       NextTile(tile, keys);
       const int begin = tile * kTileKeys;
-      if (begin <= most) {
-        DoTile(begin, buffer, begin + kTileKeys - 1 > least);
+      if (begin <= most && !Behind(begin, least)) {
+        DoTile(begin, buffer, begin + kTileKeys - 1 > least || begin < FirstOf(most));
       }
     }
     __syncthreads();
+  }
+
+  // The first key that a row of last key `limit` sees.
+  __device__ int FirstOf(int limit) const {
+    return Shape::kBounded && p_.attention.window != 0 ? limit - p_.attention.window + 1 : 0;
+  }
+  // Whether the tile ends before the first key of all rows of the warp; `least`: of their last
+  // keys.
+  __device__ bool Behind(int begin, int least) const {
+    return Shape::kBounded && begin + kTileKeys <= FirstOf(least);
   }
 
   __device__ bool Staged() const { return Shape::kStages && p_.staged; }
@@ -470,7 +502,9 @@ class PromptBlock {
     for (int column = 0; column < kKeyGroups; ++column) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (first + 8 * column + i % 2 > limit_[group][i / 2]) {
+        const int limit = limit_[group][i / 2];
+        const int key = first + 8 * column + i % 2;
+        if (key > limit || (Shape::kBounded && key < FirstOf(limit))) {
           s[column][i] = -INFINITY;
         }
       }
@@ -556,9 +590,12 @@ class PromptBlock {
       const int query = QueryOf(group, half);
       const int row = query / p_.ratio;
       if (row >= rows_) continue;
-      const float factor = sum > 0.0F ? 1.0F / sum : 0.0F;
-      float* out = a.out + (first_row_ + row) * a.out_stride +
-                   (kv_head_ * p_.ratio + query % p_.ratio) * a.value_dim;
+      const int head = kv_head_ * p_.ratio + query % p_.ratio;
+      const float factor = Shape::kBounded && a.sinks != nullptr
+                               ? FactorWithSink(a.sinks[head], max_[group][half], sum)
+                           : sum > 0.0F ? 1.0F / sum
+                                        : 0.0F;
+      float* out = a.out + (first_row_ + row) * a.out_stride + head * a.value_dim;
 #pragma unroll
       for (int column = 0; column < kValueGroups; ++column) {
         const int value = first_value_ + 8 * column + 2 * (lane_ % 4);
@@ -570,6 +607,17 @@ class PromptBlock {
     }
   }
 
+  // What O is multiplied by where a sink is one more key without a value; `sum` of exponentials
+  // over that of `max`.
+  __device__ float FactorWithSink(float sink, float max, float sum) const {
+    constexpr float kLog2E = 0x1.715476p+0F;
+    const float of_keys = max * p_.exponent;  // powers of two
+    const float of_sink = sink * kLog2E;
+    const float larger = fmaxf(of_keys, of_sink);
+    const float keep = FastExp2(of_keys - larger);
+    return keep / __fmaf_rn(sum, keep, FastExp2(of_sink - larger));
+  }
+
   const PromptPlan& p_;
   std::byte* shared_;
   PromptExchange& exchange_;
@@ -577,6 +625,7 @@ class PromptBlock {
   int kv_head_, first_value_;
   int first_row_, rows_;
   int slot_ = 0;
+  int first_seen_ = 0;  // of bounded shapes: the first key that a row of the segment sees
   int limit_[kGroups][2];
   std::uint32_t query_[Shape::kQueryInRegisters ? kSteps : 1][kGroups][4];
   float max_[kGroups][2];

@@ -44,8 +44,14 @@ int Chunks(const CardAttention& a) {
 
 std::size_t Align(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+// Windows that a row may look into.
 int WindowsMost(const CardAttention& a) {
-  return static_cast<int>((a.keys.capacity + kAttentionWindow - 1) / kAttentionWindow);
+  constexpr std::size_t kRest = kAttentionWindow - 1;
+  const std::size_t all = (a.keys.capacity + kRest) / kAttentionWindow;
+  if (a.window == 0) return static_cast<int>(all);
+  // The last of its keys anywhere in a window, the others before it.
+  const std::size_t seen = (static_cast<std::size_t>(a.window) + kRest - 1) / kAttentionWindow + 1;
+  return static_cast<int>(std::min(all, seen));
 }
 
 // The workspace begins with the counters: two for each (row, kv head, chunk), at the same place for
@@ -247,6 +253,10 @@ cudaError_t PrepareAttention() {
 
 bool RowsAttentionFits(const CardAttention& a) {
   const int unit = a.keys.type == KvType::kQ8_0 ? kQ8Values : 8;
+  // A window of 128 keys lies together in a ring.
+  for (const CardPlane* plane : {&a.keys, &a.values}) {
+    if (plane->ring_rows % kWindow != 0 || (plane->ring_rows > 0 && a.window == 0)) return false;
+  }
   return a.keys.type == a.values.type && a.kv_heads > 0 && a.heads % a.kv_heads == 0 &&
          a.key_dim > 0 && a.value_dim > 0 && a.key_dim % unit == 0 && a.value_dim % unit == 0 &&
          a.key_dim <= kMaxValueDim && a.value_dim <= kMaxValueDim;

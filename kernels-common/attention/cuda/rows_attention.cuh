@@ -1,5 +1,7 @@
 // The kernel of rows_attention.h. A block owns one row, up to kHeads query heads of one kv head,
-// and every `splits`-th window of 128 keys.
+// and every `splits`-th window of 128 keys among those that the row looks into. Of the first of
+// these a sliding row may see the last keys alone: the values of the others are zeros in its stage
+// and so are their weights, which adds +0 to sums that begin with +0.
 //
 // A window passes through a ring of shared-memory stages: its keys in slices of 128 dims (all 128
 // keys), then its values in slices of whole rows. Keys and values that earlier passes wrote are
@@ -99,7 +101,9 @@ class RowsBlock {
       first_fresh_ = __ffs(static_cast<int>(same)) - 1;
       old_keys_ = max(__shfl_sync(0xFFFFFFFFU, index, first_fresh_), 0);
     }
-    windows_ = index_ / kWindow + 1;
+    first_seen_ = a.window == 0 ? 0 : max(index_ + 1 - a.window, 0);
+    first_window_ = first_seen_ / kWindow;
+    windows_ = index_ / kWindow + 1 - first_window_;
     issue_window_ = split_;
     return place < live && (index_ >= 0 ? split_ < windows_ : split_ == 0);
   }
@@ -146,8 +150,9 @@ class RowsBlock {
 
   __device__ void IssueValues(int begin, std::byte* stage) const;
 
+  // Of `keys` rows; of the first `unseen` zeros.
   __device__ void CopyQ8(std::byte* stage, int stride, const std::byte* source,
-                         std::size_t row_bytes, int keys, int bytes) const;
+                         std::size_t row_bytes, int unseen, int keys, int bytes) const;
 
   // ---- q, and the keys and values of this pass's rows of the slot.
 
@@ -221,7 +226,7 @@ class RowsBlock {
             ValueRowBytes(), ValueRowBytes(), p_.attention.value_dim};
   }
 
-  // This pass's rows over their places of a stage. A warp a row.
+  // This pass's rows over their places of a stage; zeros where they are not seen. A warp a row.
   __device__ void Patch(std::byte* stage, const Slice& slice) const;
 
   // A q8_0 stage to f32 rows.
@@ -230,10 +235,10 @@ class RowsBlock {
   // Waits for the next stage; the block may read it when this returns.
   __device__ const std::byte* Arrive(const Slice& slice);
 
-  // ---- One window.
+  // ---- One window, counted from the first that the row looks into.
 
   __device__ void DoWindow(int window) {
-    const int begin = window * kWindow;
+    const int begin = (first_window_ + window) * kWindow;
     const int count = min(kWindow, index_ + 1 - begin);
     {
       Sums sums = {};
@@ -245,7 +250,7 @@ class RowsBlock {
       FinishScores(count, sums);
     }
     __syncthreads();
-    Softmax(window, count);
+    Softmax(window, max(first_seen_ - begin, 0), count);
     Tile o = {};
 #pragma unroll 1
     for (int first = 0; first < kWindow; first += p_.value_keys) {
@@ -348,12 +353,16 @@ class RowsBlock {
     }
   }
 
-  // Warp h: maximum, exponentials and their sum of head h.
-  __device__ void Softmax(int window, int count) {
+  // Warp h: maximum, exponentials and their sum of head h over keys [unseen, count).
+  __device__ void Softmax(int window, int unseen, int count) {
     if (warp_ >= heads_) return;
-    const float* scores = Floats(p_.score_at) + warp_ * kScoreStride;
+    const float* scores = Floats(p_.score_at) + warp_ * kScoreStride + unseen;
     float* weights = Floats(p_.weight_at) + warp_ / 2 * kWindow * 2 + warp_ % 2;
-    const auto [max, sum] = WindowSoftmax(scores, weights, count);
+#pragma unroll 1
+    for (int key = lane_; key < unseen; key += kWarpLanes) {
+      weights[2 * key] = 0.0F;
+    }
+    const auto [max, sum] = WindowSoftmax(scores, weights + 2 * unseen, count - unseen);
     if (!Alone()) {
       if (lane_ == 0) {
         p_.window_sums[WindowPlace(warp_) + window] = {max, sum};
@@ -371,10 +380,24 @@ class RowsBlock {
       sum_ = sum_ * factors.x + sum * factors.y;
       max_ = larger;
     }
+    if (p_.attention.sinks != nullptr && window == windows_ - 1) {
+      const float2 sink = SinkFactors(first_head_ + warp_, max_);
+      sum_ = sum_ * sink.x + sink.y;
+      if (lane_ == 0) {
+        exchange_.sinks[warp_] = sink;
+      }
+    }
     if (lane_ == 0) {
       exchange_.factors[warp_] = factors;
       exchange_.sums[warp_] = sum_;
     }
+  }
+
+  // What the sink of a head does to sums of maximum `max`: a factor on all, and its own part of L.
+  __device__ float2 SinkFactors(int head, float max) const {
+    const float sink = p_.attention.sinks[head];
+    const float larger = max > sink ? max : sink;
+    return {ExactExp(max - larger), ExactExp(sink - larger)};
   }
 
   __device__ bool HasTile(int round) const { return pair_[round] < kPairs; }
@@ -503,6 +526,13 @@ class RowsBlock {
       for (int j = 0; j < kTileDims; ++j) {
         x[j] = total_[round][i % 2][j];
       }
+      if (p_.attention.sinks != nullptr) {
+        const float keep = exchange_.sinks[head].x;
+#pragma unroll
+        for (float& each : x) {
+          each *= keep;
+        }
+      }
       DivideAll(x, sum);
       Store(Out(head) + first_dim_[round], x);
     }
@@ -552,7 +582,9 @@ class RowsBlock {
   int slot_, index_;
   int first_fresh_;  // first row of the slot in this pass
   int old_keys_;     // keys below were in the planes before this launch
-  int windows_;
+  int first_seen_;   // first key that the row sees
+  int first_window_;
+  int windows_;         // that the row looks into
   int early_position_;  // of row `lane`
   double early_frequency_;
   float early_q_norm_, early_k_norm_;

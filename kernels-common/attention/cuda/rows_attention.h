@@ -17,7 +17,7 @@ inline constexpr std::int32_t kMaxHeadRows = 8;
 cudaError_t PrepareAttention();
 
 // Whether the shape is one these kernels take: both planes of one type; dims divide by 8 (q8_0: by
-// 32) and are at most 768; heads divides by kv_heads.
+// 32) and are at most 768; heads divides by kv_heads; rings are read through a window.
 bool RowsAttentionFits(const CardAttention& attention);
 
 // Bytes of workspace for this shape, capacity of planes and rows.rows (8 where more). Set to zero

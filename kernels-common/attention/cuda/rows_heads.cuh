@@ -50,7 +50,8 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::FusedHeads() {
   const int fresh = row_ - first_fresh_ + 1;
   PrepareConstants();
   if (p_.attention.key_dim == kQuickDim && p_.attention.value_dim == kQuickDim &&
-      p_.inputs.n_rot == kQuickDim && heads_ + 2 * fresh <= 2 * kRowsWarps) {
+      p_.inputs.n_rot == kQuickDim && p_.attention.window == 0 &&
+      heads_ + 2 * fresh <= 2 * kRowsWarps) {
     __syncthreads();
     QuickHeads(fresh);
     return;
@@ -134,6 +135,10 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::QuickHeads(int fresh) {
     const int key = index_ - (row_ - row[i]) - split_ * kWindow;
     const bool placed = direct && key >= 0 && key < kWindow;
     if (value[i]) {
+#pragma unroll
+      for (float& each : x[i]) {
+        each *= in.v_scale;
+      }
       EncodeParts(x[i], FreshValueRow(row[i]));
       if (placed) {
         EncodeParts(x[i], Stage(1) + key * ValueRowBytes());
@@ -174,6 +179,11 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::FinishHeads() {
   for (int task = warp_; task < heads_ + 2 * fresh; task += kRowsWarps) {
     const int row = first_fresh_ + (task - heads_) % fresh;
     if (task >= heads_ + fresh) {
+      if (in.v_scale != 1.0F) {
+        for (int i = lane_; i < a.value_dim; i += kWarpLanes) {
+          FreshValue(row)[i] *= in.v_scale;
+        }
+      }
       WarpEncode<kType>(FreshValue(row), a.value_dim, FreshValueRow(row), lane_);
       continue;
     }
@@ -206,8 +216,7 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::WriteRow() const {
 template <KvType kType, int kHeads, int kRounds>
 __device__ void RowsBlock<kType, kHeads, kRounds>::PutRow(const CardPlane& plane, int bytes,
                                                           const std::byte* row, int thread) const {
-  std::byte* to =
-      plane.base + slot_ * plane.slot_bytes + index_ * plane.row_bytes + kv_head_ * bytes;
+  std::byte* to = PlaneRow(plane, slot_, index_) + kv_head_ * bytes;
 #pragma unroll 1
   for (int i = thread; i < bytes / 2; i += kRowsThreads / 2) {
     reinterpret_cast<std::uint16_t*>(to)[i] = reinterpret_cast<const std::uint16_t*>(row)[i];

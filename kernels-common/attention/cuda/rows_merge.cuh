@@ -95,6 +95,9 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::MergeFactors(int begin, int c
   const float2* sums = p_.window_sums + WindowPlace(merger + warp_ * mergers) + begin;
   const float2 own = lane_ < count ? __ldcg(sums + lane_) : float2{-INFINITY, 0.0F};
   exchange_.merge[warp_][lane_] = WindowFactors(own, most);
+  if (p_.attention.sinks != nullptr && lane_ == 0) {
+    exchange_.sinks[warp_] = SinkFactors(first_head_ + merger + warp_ * mergers, *most);
+  }
 }
 
 template <KvType kType, int kHeads, int kRounds>
@@ -121,6 +124,11 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::MergeItem(const float* values
   if (begin + count < windows_) {
     so_far[item] = {total, sum};
   } else {
+    if (p_.attention.sinks != nullptr) {
+      const float2 sink = exchange_.sinks[head];
+      total *= sink.x;
+      sum = sum * sink.x + sink.y;
+    }
     Out(merger + head * mergers)[item - head * dim] = total / sum;
   }
 }

@@ -200,6 +200,7 @@ struct RowsExchange {
   float4 merge[kRowsWarps][kWarpLanes];  // (a, b, l) of a head's windows
   float2 factors[kRowsWarps];            // (a, b) of a head's window, where the block folds
   float sums[kRowsWarps];                // L so far
+  float2 sinks[kRowsWarps];              // SinkFactors of a head, once its windows are merged
   int merger;
 };
 

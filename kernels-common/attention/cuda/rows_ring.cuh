@@ -10,9 +10,11 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::Issue() {
   if (issue_window_ < windows_) {
     std::byte* stage = Stage(issue_stage_);
     if (issue_slice_ < p_.key_slices) {
-      IssueKeys(issue_window_ * kWindow, issue_slice_, stage);
+      IssueKeys((first_window_ + issue_window_) * kWindow, issue_slice_, stage);
     } else {
-      IssueValues(issue_window_ * kWindow + (issue_slice_ - p_.key_slices) * p_.value_keys, stage);
+      IssueValues((first_window_ + issue_window_) * kWindow +
+                      (issue_slice_ - p_.key_slices) * p_.value_keys,
+                  stage);
     }
     issue_stage_ = issue_stage_ + 1 == p_.stages ? 0 : issue_stage_ + 1;
     if (++issue_slice_ == p_.slices) {
@@ -29,7 +31,7 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::IssueKeys(int begin, int slic
   const CardPlane& plane = p_.attention.keys;
   const int keys = min(kWindow, old_keys_ - begin);
   const int dims = min(kSliceDims, p_.attention.key_dim - slice * kSliceDims);
-  const std::byte* source = plane.base + slot_ * plane.slot_bytes + begin * plane.row_bytes +
+  const std::byte* source = PlaneRow(plane, slot_, begin) +
                             kv_head_ * PlaneBytes<kType>(p_.attention.key_dim) +
                             slice * PlaneBytes<kType>(kSliceDims);
   const int bytes = PlaneBytes<kType>(dims);
@@ -42,7 +44,7 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::IssueKeys(int begin, int slic
                                 source + first * plane.row_bytes + at, kStep * plane.row_bytes,
                                 at < bytes ? keys - first : 0, kStep);
   } else {
-    CopyQ8(stage, kStageKey, source, plane.row_bytes, keys, bytes);
+    CopyQ8(stage, kStageKey, source, plane.row_bytes, 0, keys, bytes);
   }
 }
 
@@ -51,8 +53,8 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::IssueValues(int begin, std::b
   const CardPlane& plane = p_.attention.values;
   const int keys = min(p_.value_keys, old_keys_ - begin);
   const int bytes = ValueRowBytes();
-  const std::byte* source =
-      plane.base + slot_ * plane.slot_bytes + begin * plane.row_bytes + kv_head_ * bytes;
+  const int unseen = first_seen_ - begin;
+  const std::byte* source = PlaneRow(plane, slot_, begin) + kv_head_ * bytes;
   if constexpr (kType != KvType::kQ8_0) {
     if (p_.value_step > 0) {
       const int thread = static_cast<int>(threadIdx.x);
@@ -63,7 +65,7 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::IssueValues(int begin, std::b
       const std::byte* from = source + first * plane.row_bytes + at;
 #pragma unroll 4
       for (int key = first; key < keys; key += step) {
-        CopyAsync<16>(to, from);
+        CopyAsync<16>(to, from, key < unseen ? 0 : 16);
         to += step * bytes;
         from += step * plane.row_bytes;
       }
@@ -74,18 +76,19 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::IssueValues(int begin, std::b
     for (int item = static_cast<int>(threadIdx.x); item < keys * parts; item += kRowsThreads) {
       const int key = item / parts;
       const int at = (item - key * parts) * 16;
-      CopyAsync<16>(stage + key * bytes + at, source + key * plane.row_bytes + at);
+      CopyAsync<16>(stage + key * bytes + at, source + key * plane.row_bytes + at,
+                    key < unseen ? 0 : 16);
     }
   } else {
-    CopyQ8(stage, bytes, source, plane.row_bytes, keys, bytes);
+    CopyQ8(stage, bytes, source, plane.row_bytes, unseen, keys, bytes);
   }
 }
 
 template <KvType kType, int kHeads, int kRounds>
 __device__ void RowsBlock<kType, kHeads, kRounds>::CopyQ8(std::byte* stage, int stride,
                                                           const std::byte* source,
-                                                          std::size_t row_bytes, int keys,
-                                                          int bytes) const {
+                                                          std::size_t row_bytes, int unseen,
+                                                          int keys, int bytes) const {
   const int parts = bytes / p_.copy_unit;
 #pragma unroll 2
   for (int item = static_cast<int>(threadIdx.x); item < keys * parts; item += kRowsThreads) {
@@ -94,9 +97,10 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::CopyQ8(std::byte* stage, int 
     std::byte* to = stage + key * stride + at;
     const std::byte* from = source + key * row_bytes + at;
     if (p_.copy_unit == 4) {
-      CopyAsync<4>(to, from);
+      CopyAsync<4>(to, from, key < unseen ? 0 : 4);
     } else {
-      *reinterpret_cast<std::uint16_t*>(to) = __ldcg(reinterpret_cast<const unsigned short*>(from));
+      *reinterpret_cast<std::uint16_t*>(to) =
+          key < unseen ? 0 : __ldcg(reinterpret_cast<const unsigned short*>(from));
     }
   }
 }
@@ -112,11 +116,12 @@ __device__ void RowsBlock<kType, kHeads, kRounds>::Patch(std::byte* stage,
   for (int i = warp_; i < fresh; i += kRowsWarps) {
     const int key = index_ - fresh + 1 + i - slice.begin;
     if (key < 0 || key >= slice.keys) continue;
+    const bool seen = slice.begin + key >= first_seen_;
     const auto* source = reinterpret_cast<const std::uint16_t*>(rows + i * row_bytes);
     auto* to = reinterpret_cast<std::uint16_t*>(stage + key * slice.stride);
 #pragma unroll 4
     for (int word = lane_; word < slice.row_bytes / 2; word += kWarpLanes) {
-      to[word] = source[word];
+      to[word] = seen ? source[word] : std::uint16_t{0};
     }
   }
 }

@@ -62,6 +62,16 @@ cudaError_t LaunchPair(const Launch& launch, const PairRowsArgs& args) {
                 : Start(launch, grid, dim3(kThreads), 0, PairKernel<Step, false>, args);
 }
 
+__global__ void __launch_bounds__(kThreads) ScaleKernel(const ScaleRowsArgs p) {
+  WaitForInputs();
+  AllowNext();
+  const std::size_t row = blockIdx.y;
+  const auto i = static_cast<std::int32_t>(blockIdx.x * kThreads + threadIdx.x);
+  if (static_cast<std::int32_t>(row) < LiveRows(p.rows) && i < p.width) {
+    p.y[row * p.y_stride + i] = p.x[row * p.x_stride + i] * p.factor;
+  }
+}
+
 __global__ void __launch_bounds__(kThreads) SelectKernel(const SelectRowsArgs p) {
   WaitForInputs();
   AllowNext();
@@ -89,6 +99,15 @@ cudaError_t MulRows(const Launch& launch, const PairRowsArgs& args) {
 
 cudaError_t SwiGluRows(const Launch& launch, const PairRowsArgs& args) {
   return LaunchPair<SwiGluStep>(launch, args);
+}
+
+cudaError_t ScaleRows(const Launch& launch, const ScaleRowsArgs& args) {
+  if (args.rows.max == 0 || args.width == 0) {
+    return cudaSuccess;
+  }
+  const dim3 grid(static_cast<unsigned>((args.width + kThreads - 1) / kThreads),
+                  static_cast<unsigned>(args.rows.max));
+  return Start(launch, grid, dim3(kThreads), 0, ScaleKernel, args);
 }
 
 cudaError_t SelectRows(const Launch& launch, const SelectRowsArgs& args) {

@@ -32,6 +32,18 @@ cudaError_t MulRows(const Launch& launch, const PairRowsArgs& args);
 // silu(a) * b (N6): a is the gate.
 cudaError_t SwiGluRows(const Launch& launch, const PairRowsArgs& args);
 
+// y[r][i] = factor * x[r][i] for i < width. y may be x.
+struct ScaleRowsArgs {
+  const float* x = nullptr;
+  std::size_t x_stride = 0;
+  float factor = 1.0F;
+  float* y = nullptr;
+  std::size_t y_stride = 0;
+  std::int32_t width = 0;
+  RowBound rows;
+};
+cudaError_t ScaleRows(const Launch& launch, const ScaleRowsArgs& args);
+
 // y[r] = table row ids[r], decoded as FormatTraits::decode_row does. The table lies as in the file.
 // An id outside [0, table_rows) makes zeros and sets *failed_row to the lowest such row (atomicMin;
 // the caller sets it to INT32_MAX before).

@@ -40,9 +40,9 @@ bool FitsProjections(const OneRowLayer& l) {
 }
 
 bool IsAttention(const CardAttention& a) {
-  return a.rows.rows == 1 && a.heads == S::kHeads && a.kv_heads == S::kKvHeads &&
-         a.key_dim == S::kHeadDim && a.value_dim == S::kHeadDim && a.keys.type == KvType::kF16 &&
-         a.values.type == KvType::kF16;
+  return a.window == 0 && a.sinks == nullptr && a.rows.rows == 1 && a.heads == S::kHeads &&
+         a.kv_heads == S::kKvHeads && a.key_dim == S::kHeadDim && a.value_dim == S::kHeadDim &&
+         a.keys.type == KvType::kF16 && a.values.type == KvType::kF16;
 }
 
 bool FitsAttention(const OneRowLayer& l) {
@@ -50,8 +50,8 @@ bool FitsAttention(const OneRowLayer& l) {
   const HeadInputs& h = l.heads;
   return IsAttention(a) && a.rows.map == nullptr && a.keys.row_bytes == a.values.row_bytes &&
          a.keys.slot_bytes == a.values.slot_bytes && h.n_rot == S::kHeadDim &&
-         h.q_norm != nullptr && h.k_norm != nullptr && a.q == l.qkv.matrices[0].y &&
-         h.k == l.qkv.matrices[1].y && h.v == l.qkv.matrices[2].y;
+         h.q_norm != nullptr && h.k_norm != nullptr && h.v_scale == 1.0F &&
+         a.q == l.qkv.matrices[0].y && h.k == l.qkv.matrices[1].y && h.v == l.qkv.matrices[2].y;
 }
 
 bool FitsOutput(const OneRowLayer& l) {
@@ -73,9 +73,9 @@ bool FitsRouter(const OneRowLayer& l) {
 bool FitsExperts(const OneRowLayer& l) {
   const ExpertGateUpRowsArgs& g = l.gate_up;
   const ExpertDownRowsArgs& d = l.down;
-  return g.rows == 1 && g.experts == S::kExperts && g.top_k == S::kPicks &&
-         IsType(g.gate, kQ4K, kQ4K) && IsType(g.up, kQ4K, kQ4K) && g.gate.n == S::kFf &&
-         g.up.n == S::kFf && g.gate.k == S::kWidth && g.up.k == S::kWidth &&
+  return IsPlainRouter(g.scoring) && g.rows == 1 && g.experts == S::kExperts &&
+         g.top_k == S::kPicks && IsType(g.gate, kQ4K, kQ4K) && IsType(g.up, kQ4K, kQ4K) &&
+         g.gate.n == S::kFf && g.up.n == S::kFf && g.gate.k == S::kWidth && g.up.k == S::kWidth &&
          g.gate.expert_bytes == g.up.expert_bytes && g.logits == l.router.matrices[0].y &&
          g.quantised.data == l.router.normed.data && d.rows == 1 && d.experts == S::kExperts &&
          d.top_k == S::kPicks && d.ids == g.ids && d.weights == g.weights && d.h == g.h &&

@@ -192,8 +192,8 @@ cudaError_t PrepareDown() {
 }  // namespace
 
 bool HasOneRowGateUp(const GateUpParams& p) {
-  return p.rows == 1 && p.top_k == kPicks && p.experts <= kManyExperts && p.k == 256 * kInGroups &&
-         p.n % 16 == 0 && p.gate.type == kQ4K && p.up.type == kQ4K &&
+  return p.plain && p.rows == 1 && p.top_k == kPicks && p.experts <= kManyExperts &&
+         p.k == 256 * kInGroups && p.n % 16 == 0 && p.gate.type == kQ4K && p.up.type == kQ4K &&
          p.gate.expert_bytes == p.up.expert_bytes;
 }
 

@@ -15,8 +15,8 @@ constexpr int kGroupThreads = 1024;
 constexpr int kGroupWarps = kGroupThreads / 32;
 constexpr int kSumThreads = 128;
 
-// kValues: experts a lane holds.
-template <int kValues>
+// kValues: experts a lane holds. kPlain: of plain routers.
+template <int kValues, bool kPlain>
 __global__ void __launch_bounds__(32 * kRouteWarps) RouteKernel(const RouteRowsArgs args) {
   WaitForInputs();
   AllowNext();
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(32 * kRouteWarps) RouteKernel(const RouteRowsA
   }
   const RouterArgs& router = args.router;
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
-  const LanePick pick = RouteRow<kValues>(router, row);
+  const LanePick pick = kPlain ? RouteRow<kValues>(router, row) : RouteAnyRow<kValues>(router, row);
   if (lane < static_cast<std::int32_t>(router.top_k)) {
     const auto pair = static_cast<std::size_t>(row) * router.top_k + lane;
     router.ids[pair] = pick.id;
@@ -285,10 +285,12 @@ cudaError_t RouteRows(const Launch& launch, const RouteRowsArgs& args) {
   }
   const std::size_t experts = args.router.experts;
   const dim3 grid(static_cast<unsigned>((args.rows.max + kRouteWarps - 1) / kRouteWarps));
-  const auto kernel = experts <= 128   ? RouteKernel<4>
-                      : experts <= 256 ? RouteKernel<8>
-                      : experts <= 512 ? RouteKernel<16>
-                                       : RouteKernel<32>;
+  const bool plain = IsPlainRouter(args.router);
+  const auto kernel = experts <= 128   ? plain ? RouteKernel<4, true> : RouteKernel<4, false>
+                        : experts <= 256 ? plain ? RouteKernel<8, true> : RouteKernel<8, false>
+                        : experts <= 512 ? plain ? RouteKernel<16, true> : RouteKernel<16, false>
+                        : plain ? RouteKernel<32, true>
+                                       : RouteKernel<32, false>;
   return Start(launch, grid, dim3(32 * kRouteWarps), 0, kernel, args);
 }
 

@@ -16,7 +16,7 @@
 
 namespace bloomery::kernels::cuda {
 
-// Softmax and top-k of router logits, one warp a row. A row with a logit that is not finite sets
+// Scores and top-k of router logits, one warp a row. A row with a logit that is not finite sets
 // *failed_row (atomicMin; the caller sets it to INT32_MAX before); its ids are still distinct and
 // in range.
 struct RouteRowsArgs {

@@ -376,6 +376,8 @@ cudaError_t ExpertGateUpRows(const Launch& launch, const ExpertGateUpRowsArgs& a
   p.live = args.live;
   p.experts = args.experts;
   p.top_k = args.top_k;
+  static_cast<RouterScoring&>(p.router) = args.scoring;
+  p.plain = IsPlainRouter(args.scoring);
   p.router.renormalise = args.renormalise;
   p.router.weight_scale = args.weight_scale;
   p.router.experts = static_cast<std::size_t>(args.experts);

@@ -27,6 +27,7 @@ struct ExpertGateUpRowsArgs {
   std::size_t logits_stride = 0;  // floats
   std::int32_t experts = 0;       // at most kMaxExperts
   std::int32_t top_k = 0;         // at most experts and kMaxPicks
+  RouterScoring scoring;
   bool renormalise = true;
   float weight_scale = 1.0F;
   std::int32_t* ids = nullptr;         // overwritten: rows * top_k

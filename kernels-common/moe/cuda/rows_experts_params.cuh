@@ -26,6 +26,7 @@ struct GateUpParams {
   std::int32_t experts;
   std::int32_t top_k;
   RouterArgs router;
+  bool plain;  // router: IsPlainRouter
   std::int32_t* failed_row;
   PickCounts counts;
   FrameMap frame_of;
@@ -206,6 +207,13 @@ inline constexpr int kOneRowExpertsMax = 256;
 static __device__ __noinline__ LanePick RouteManyExperts(RouterArgs router, std::int32_t row) {
   return RouteRow<32>(router, row);
 }
+// The same for routers that are not plain.
+static __device__ __noinline__ LanePick RouteBySigmoid(RouterArgs router, std::int32_t row) {
+  return RouteAnyRow<8>(router, row);
+}
+static __device__ __noinline__ LanePick RouteManyBySigmoid(RouterArgs router, std::int32_t row) {
+  return RouteAnyRow<32>(router, row);
+}
 
 // Routes every row by a warp; the first block also writes ids, weights and failures, and makes them
 // visible. True where the block has warps without a row: all of them then return at once.
@@ -216,7 +224,9 @@ __device__ __forceinline__ bool RouteRows(const GateUpParams& p, int rows, PassP
   for (int row = static_cast<int>(threadIdx.x / 32); row < rows;
        row += static_cast<int>(blockDim.x / 32)) {
     LanePick pick;
-    if (p.experts <= 128) {
+    if (!p.plain) {
+      pick = p.experts <= 256 ? RouteBySigmoid(p.router, row) : RouteManyBySigmoid(p.router, row);
+    } else if (p.experts <= 128) {
       pick = RouteRow<4>(p.router, row);
     } else if constexpr (kOne) {
       pick = RouteRow<kOneRowExpertsMax / 32>(p.router, row);

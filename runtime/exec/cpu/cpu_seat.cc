@@ -177,22 +177,9 @@ const Program& CpuSeat::ProgramFor(const std::vector<Program>& programs, size_t 
   return programs.back();
 }
 
-void CpuSeat::PrepareRings(std::span<const PassRow> rows) {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const PassRow& row = rows[i];
-    const bool first = i == 0 || rows[i - 1].slot != row.slot;
-    if (first && !planes_->RingsHold(row.slot, row.index)) {
-      throw Error(ErrorKind::kInternal, "slot " + std::to_string(row.slot) + " holds " +
-                                            std::to_string(row.index) +
-                                            " rows, but not the state behind them");
-    }
-    planes_->WillWrite(row.slot, row.index + 1);
-  }
-}
-
 void CpuSeat::Run(std::span<const PassRow> rows) {
   CheckRows(rows);
-  PrepareRings(rows);
+  PrepareRings(rows, &planes_->rings());
   driver().PassStarts(rows);
   const kernels::ScopedFpEnvironment environment;
   inputs_.Set(rows, lanes_ ? &*lanes_ : nullptr);
@@ -301,11 +288,6 @@ void CpuSeat::Cut(int32_t slot, int32_t length) {
   if (length >= planes_->Length(slot)) return;
   planes_->SetLength(slot, length);
   if (lanes_) lanes_->Cut(slot, length);
-}
-
-int32_t CpuSeat::Keepable(int32_t slot, int32_t length) const {
-  const int32_t rows = Seat::Keepable(slot, length);
-  return planes_->RingsHold(slot, rows) ? rows : 0;  // shorter ones are further back
 }
 
 void CpuSeat::CopySlot(int32_t from, int32_t to, int32_t length) {

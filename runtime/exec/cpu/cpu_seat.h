@@ -38,7 +38,6 @@ class CpuSeat : public Seat {
   void AppendRows(int32_t slot, const RowChunk& chunk, int32_t skip, int32_t count) override;
   void ReadCheckpoint(int32_t slot, std::span<std::byte> bytes) override;
   void RestoreCheckpoint(int32_t slot, int32_t length, std::span<const std::byte> bytes) override;
-  int32_t Keepable(int32_t slot, int32_t length) const override;
 
   int32_t Length(int32_t slot) const override { return planes_->Length(slot); }
   Observation Observe(std::string_view name) const override;
@@ -66,9 +65,7 @@ class CpuSeat : public Seat {
   memory::SeatSizes Sizes(int32_t threads) const;
   static const Program& ProgramFor(const std::vector<Program>& programs, size_t rows);
   void RunSteps(const Program& program, std::span<const PassRow> rows);
-  // Throws for a slot whose rings do not hold what its next row reads; notes what the pass takes of
-  // them.
-  void PrepareRings(std::span<const PassRow> rows);
+  const memory::Rings& rings() const override { return planes_->rings(); }
   StepFailure RunObserved(const ProgramStep& step, bool first);
 
   const ops::Backend* backend_;

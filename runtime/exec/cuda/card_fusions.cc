@@ -126,6 +126,11 @@ void CardFusions::MatchAttention(graph::NodeId node) {
   fusion.q = follow(attention.inputs[0], node, &fusion.rope, &fusion.q_norm);
   fusion.k = follow(input(k_append), k_append, &k_rope, &fusion.k_norm);
   fusion.v = input(v_append);
+  fusion.v_scale = OwnProducer(fusion.v, BL_OP_SCALE, v_append);
+  if (fusion.v_scale >= 0) {
+    done.push_back(fusion.v_scale);
+    fusion.v = input(fusion.v_scale);
+  }
   if ((fusion.rope < 0) != (k_rope < 0)) return;
   if (fusion.rope >= 0 && !SameRope(graph_, fusion.rope, k_rope)) return;
   for (const graph::NodeId id : done) absorbed_[static_cast<size_t>(id)] = true;

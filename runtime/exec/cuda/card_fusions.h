@@ -10,8 +10,8 @@
 
 namespace bloomery::exec {
 
-// The nodes around one attention: norms and rope of its heads and the appends to its planes, all
-// done by the attention's own launch.
+// The nodes around one attention: norms and rope of its heads, the factor on its values and the
+// appends to its planes, all done by the attention's own launch.
 struct AttentionFusion {
   graph::ValueId q = 0;  // as the projection left them
   graph::ValueId k = 0;
@@ -19,6 +19,7 @@ struct AttentionFusion {
   graph::NodeId q_norm = -1;  // rms_norm, or -1
   graph::NodeId k_norm = -1;
   graph::NodeId rope = -1;  // of q (k's is the same), or -1
+  graph::NodeId v_scale = -1;
 };
 
 // What a delta rule's launch reads: heads inside of rows of `x` from value `first` on, and the norm

@@ -36,11 +36,12 @@ CardLowering::Emitter CardLowering::FindEmitter(std::string_view op) {
     std::string_view op;
     Emitter emit;
   };
-  static constexpr std::array<Row, 17> kEmitters = {{
+  static constexpr std::array<Row, 18> kEmitters = {{
       {BL_OP_EMBED, &CardLowering::Embed},
       {BL_OP_RMS_NORM, &CardLowering::RmsNorm},
       {BL_OP_ADD, &CardLowering::Add},
       {BL_OP_MUL, &CardLowering::Mul},
+      {BL_OP_SCALE, &CardLowering::Scale},
       {BL_OP_LINEAR, &CardLowering::Linear},
       {BL_OP_HEAD, &CardLowering::Head},
       {BL_OP_ROPE, &CardLowering::Rope},
@@ -241,6 +242,23 @@ void CardLowering::EmitPair(const graph::Node& node, bool product) {
     return [args, product](const cuda::Launch& launch) {
       return product ? cuda::MulRows(launch, args) : cuda::AddRows(launch, args);
     };
+  });
+}
+
+void CardLowering::Scale(const graph::Node& node) {
+  const graph::Shape& shape = ShapeOf(node.inputs[0]);
+  const BufferId x = Of(node.inputs[0]);
+  const BufferId y = Make(node.outputs[0]);
+  cuda::ScaleRowsArgs args;
+  args.x_stride = args.y_stride = static_cast<size_t>(shape.width());
+  args.width = static_cast<int32_t>(shape.width());
+  args.factor = static_cast<float>(node.attrs.F64("factor"));
+  Emit({x, y}, [=, domain = shape.domain, rows = shape.rows()](const CardBinder& b) {
+    cuda::ScaleRowsArgs bound = args;
+    bound.x = b.Floats(x);
+    bound.y = b.Floats(y);
+    bound.rows = b.Bound(domain, rows);
+    return [bound](const cuda::Launch& launch) { return cuda::ScaleRows(launch, bound); };
   });
 }
 

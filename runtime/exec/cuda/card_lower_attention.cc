@@ -66,17 +66,17 @@ cuda::CardAttention CardLowering::AttentionPlan::Bind(const CardBinder& binder) 
   bound.out = binder.Floats(out);
   bound.keys = binder.Plane(k);
   bound.values = binder.Plane(v);
+  if (sinks >= 0) bound.sinks = binder.WeightFloats(static_cast<uint32_t>(sinks));
   return bound;
 }
 
 CardLowering::AttentionPlan CardLowering::PlanAttention(const graph::Node& node) {
   const graph::Shape& shape = ShapeOf(node.inputs[0]);
-  if (node.attrs.I64("window", 0) != 0) Refuse("the card has no kernels of sliding windows");
-  if (!node.weights.empty()) Refuse("the card has no kernels of sinks");
   AttentionPlan plan;
   plan.out = Make(node.outputs[0]);
   plan.k = node.planes[0].plane;
   plan.v = node.planes[1].plane;
+  if (!node.weights.empty()) plan.sinks = int64_t{node.weights[0]};
   cuda::CardAttention& args = plan.args;
   args.heads = static_cast<int32_t>(shape.ne[1]);
   args.kv_heads = static_cast<int32_t>(node.attrs.I64("kv_heads"));
@@ -85,6 +85,9 @@ CardLowering::AttentionPlan CardLowering::PlanAttention(const graph::Node& node)
   args.q_stride = static_cast<size_t>(args.heads) * static_cast<size_t>(args.key_dim);
   args.out_stride = static_cast<size_t>(args.heads) * static_cast<size_t>(args.value_dim);
   args.scale = static_cast<float>(node.attrs.F64("scale"));
+  // No row sees more keys than its slot has.
+  args.window =
+      static_cast<int32_t>(std::min(node.attrs.I64("window", 0), int64_t{options_.slot_context}));
   // For sizes: the planes' types and capacity, without their memory.
   cuda::CardAttention sizes = args;
   sizes.rows.rows = out_.rows;
@@ -175,6 +178,8 @@ CardLowering::HeadInputsMaker CardLowering::HeadInputsOf(const AttentionFusion& 
   };
   const Norm q_norm = norm_of(fusion.q_norm);
   const Norm k_norm = norm_of(fusion.k_norm);
+  const float v_scale =
+      fusion.v_scale < 0 ? 1.0F : static_cast<float>(NodeAt(fusion.v_scale).attrs.F64("factor"));
   return [=](const CardBinder& b) {
     cuda::HeadInputs inputs;
     inputs.k = b.Floats(k_values);
@@ -185,6 +190,7 @@ CardLowering::HeadInputsMaker CardLowering::HeadInputsOf(const AttentionFusion& 
     if (k_norm.weight >= 0) inputs.k_norm = b.WeightFloats(static_cast<uint32_t>(k_norm.weight));
     inputs.q_eps = q_norm.eps;
     inputs.k_eps = k_norm.eps;
+    inputs.v_scale = v_scale;
     inputs.n_rot = rope.n_rot;
     if (rope.n_rot > 0) {
       inputs.frequencies = reinterpret_cast<const double*>(b.Constant(rope.frequencies));

@@ -12,6 +12,15 @@ namespace bloomery::exec {
 
 namespace cuda = kernels::cuda;
 
+namespace {
+
+// The weight of a router's selection bias, or -1.
+int64_t BiasOf(const graph::Node& router) {
+  return router.weights.size() > 1 ? int64_t{router.weights[1]} : -1;
+}
+
+}  // namespace
+
 // The experts' first launch selects by the logits of the router itself, where nothing but these
 // experts reads what the router selects and both look at the same rows.
 graph::NodeId CardLowering::FusedRouter(const graph::Node& experts) const {
@@ -63,11 +72,13 @@ CardLowering::MatrixPlan CardLowering::PlanRouter(graph::NodeId router, RowsSide
   return plan;
 }
 
+kernels::RouterScoring CardLowering::ScoringOf(const graph::Node& router) const {
+  const bool sigmoid = router.attrs.Str("scoring", "softmax") == "sigmoid";
+  return {.gate = sigmoid ? kernels::RouterGate::kSigmoid : kernels::RouterGate::kSoftmax,
+          .sum_min = static_cast<float>(router.attrs.F64("sum_min", 0.0))};
+}
+
 void CardLowering::Router(const graph::Node& node) {
-  if (node.attrs.Str("scoring", "softmax") != "softmax" || node.weights.size() > 1 ||
-      node.attrs.F64("sum_min", 0.0) != 0.0) {
-    Refuse("the card has kernels of softmax routers without a bias only");
-  }
   if (!router_done_.contains(node_)) {
     RowsSideOutputs side;
     const MatrixPlan matrix = PlanRouter(node_, &side);
@@ -79,14 +90,17 @@ void CardLowering::Router(const graph::Node& node) {
   const BufferId logits = Of(node.outputs[2]);
   const graph::Shape& x = ShapeOf(node.inputs[0]);
   kernels::RouterArgs args;
+  static_cast<kernels::RouterScoring&>(args) = ScoringOf(node);
   args.renormalise = node.attrs.Bool("renormalise", true);
   args.weight_scale = static_cast<float>(node.attrs.F64("scale", 1.0));
   args.experts = static_cast<size_t>(ShapeOf(node.outputs[2]).ne[0]);
   args.top_k = static_cast<size_t>(node.attrs.I64("used"));
   args.logits_stride = args.experts;
+  const int64_t bias = BiasOf(node);
   Emit({logits, ids, weights}, [=, domain = x.domain, rows = x.rows()](const CardBinder& b) {
     cuda::RouteRowsArgs route;
     route.router = args;
+    if (bias >= 0) route.router.bias = b.WeightFloats(static_cast<uint32_t>(bias));
     route.router.logits = b.Floats(logits);
     route.router.ids = b.Ints(ids);
     route.router.weights = b.Floats(weights);
@@ -128,6 +142,8 @@ struct CardLowering::GateUpPlan {
   BufferId h;
   int32_t rows;
   bl_domain_kind domain;
+  kernels::RouterScoring scoring;
+  int64_t bias;  // of the router, a weight, or -1
   bool renormalise;
   float scale;
   PicksMaker counts;  // or none
@@ -144,6 +160,8 @@ void CardLowering::EmitGateUp(const GateUpPlan& plan, cuda::GateUpPart part) {
     args.logits_stride = bank.experts;
     args.experts = static_cast<int32_t>(bank.experts);
     args.top_k = static_cast<int32_t>(bank.used);
+    args.scoring = plan.scoring;
+    if (plan.bias >= 0) args.scoring.bias = b.WeightFloats(static_cast<uint32_t>(plan.bias));
     args.renormalise = plan.renormalise;
     args.weight_scale = plan.scale;
     args.ids = b.Ints(plan.ids);
@@ -197,6 +215,8 @@ void CardLowering::FewRowsExperts(const graph::Node& node, graph::NodeId router)
                   .h = h,
                   .rows = rows,
                   .domain = domain,
+                  .scoring = ScoringOf(route),
+                  .bias = BiasOf(route),
                   .renormalise = route.attrs.Bool("renormalise", true),
                   .scale = static_cast<float>(route.attrs.F64("scale", 1.0)),
                   .counts = PicksOf(index)};

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels-common/attention/cuda/card_attention.h"
+#include "kernels-common/moe/moe.h"
 #include "kernels-common/quant/quant.h"
 #include "runtime/exec/cuda/card_fusions.h"
 #include "runtime/exec/cuda/card_lower.h"
@@ -61,6 +62,7 @@ class CardLowering {
     BufferId out = -1;
     uint32_t k = 0;  // planes
     uint32_t v = 0;
+    int64_t sinks = -1;  // weight, or -1
     kernels::cuda::CardAttention Bind(const CardBinder& binder) const;
   };
   using HeadInputsMaker = std::function<kernels::cuda::HeadInputs(const CardBinder&)>;
@@ -72,6 +74,7 @@ class CardLowering {
   void RmsNorm(const graph::Node& node);
   void Add(const graph::Node& node) { EmitPair(node, false); }
   void Mul(const graph::Node& node) { EmitPair(node, true); }
+  void Scale(const graph::Node& node);
   void Linear(const graph::Node& node);
   void Head(const graph::Node& node);
   void Rope(const graph::Node& node);
@@ -119,6 +122,8 @@ class CardLowering {
   // A router of few rows that a linear's launch may do by the way: it reads the same rows, and both
   // are of float weights; or -1.
   graph::NodeId RouterBeside(const graph::Node& linear) const;
+  // How a router scores, without the bias, which binding knows.
+  kernels::RouterScoring ScoringOf(const graph::Node& router) const;
   // The router's matrix, and in *side what its launch leaves for the experts' first one.
   MatrixPlan PlanRouter(graph::NodeId router, RowsSideOutputs* side);
   void EmitFewRows(graph::ValueId x, const std::vector<MatrixPlan>& matrices,

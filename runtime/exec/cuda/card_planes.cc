@@ -1,6 +1,7 @@
 #include "runtime/exec/cuda/card_planes.h"
 
 #include <cassert>
+#include <cstring>
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
@@ -11,13 +12,15 @@ namespace {
 
 constexpr uint64_t kAlignment = 256;
 
-// Of a slot: rows of an append plane, lanes of a fixed one.
-int32_t RowsOf(const memory::PlaneSpec& plane, int32_t slot_rows, int32_t lanes_of_slot) {
+// Of a slot: rows of an append plane or a ring, lanes of a fixed one.
+int32_t RowsOf(const memory::PlaneSpec& plane, int32_t slot_rows, int32_t pass_rows,
+               int32_t lanes_of_slot) {
+  if (plane.rule == BL_PLANE_RING) return memory::RingRows(plane, slot_rows, pass_rows);
   return plane.rule == BL_PLANE_FIXED ? memory::PlaneLanes(plane, lanes_of_slot) : slot_rows;
 }
 
-uint64_t SlotBytes(const memory::PlaneSpec& plane, int32_t slot_rows, int32_t lanes_of_slot) {
-  const auto count = static_cast<uint64_t>(RowsOf(plane, slot_rows, lanes_of_slot));
+uint64_t SlotBytes(const memory::PlaneSpec& plane, int32_t rows_of_slot) {
+  const auto count = static_cast<uint64_t>(rows_of_slot);
   const uint64_t rows = CheckedMul(memory::PlaneRowBytes(plane), count, ErrorKind::kNoMemory,
                                    "plane '" + plane.name + "'");
   return CheckedAlignUp(rows, kAlignment, ErrorKind::kNoMemory, "plane '" + plane.name + "'");
@@ -26,32 +29,49 @@ uint64_t SlotBytes(const memory::PlaneSpec& plane, int32_t slot_rows, int32_t la
 }  // namespace
 
 uint64_t CardPlanes::Bytes(const memory::PlaneSpec& plane, int32_t slots, int32_t slot_rows,
-                           int32_t lanes_of_slot) {
-  return CheckedMul(SlotBytes(plane, slot_rows, lanes_of_slot), static_cast<uint64_t>(slots),
-                    ErrorKind::kNoMemory, "plane '" + plane.name + "'");
+                           int32_t pass_rows, int32_t lanes_of_slot) {
+  const int32_t rows = RowsOf(plane, slot_rows, pass_rows, lanes_of_slot);
+  return CheckedMul(SlotBytes(plane, rows), static_cast<uint64_t>(slots), ErrorKind::kNoMemory,
+                    "plane '" + plane.name + "'");
 }
 
 CardPlanes::CardPlanes(const std::vector<memory::PlaneSpec>& planes, int32_t slots,
-                       int32_t slot_rows, int32_t lanes_of_slot)
-    : lengths_(static_cast<size_t>(slots), 0) {
+                       int32_t slot_rows, int32_t pass_rows, int32_t lanes_of_slot)
+    : lengths_(static_cast<size_t>(slots), 0), rings_(slots) {
+  const auto bytes_of = [&](const memory::PlaneSpec& plane) {
+    return Bytes(plane, slots, slot_rows, pass_rows, lanes_of_slot);
+  };
   uint64_t bytes = 0;
   for (const memory::PlaneSpec& plane : planes) {
-    bytes = CheckedAdd(bytes, Bytes(plane, slots, slot_rows, lanes_of_slot), ErrorKind::kNoMemory,
-                       "planes");
+    bytes = CheckedAdd(bytes, bytes_of(plane), ErrorKind::kNoMemory, "planes");
   }
   memory_ = CardBuffer(bytes, "planes");
   std::byte* at = memory_.data();
   for (const memory::PlaneSpec& plane : planes) {
     const uint64_t row_bytes = memory::PlaneRowBytes(plane);
-    (plane.rule == BL_PLANE_FIXED ? fixed_ : append_).push_back(views_.size());
+    const int32_t rows = RowsOf(plane, slot_rows, pass_rows, lanes_of_slot);
+    const bool ring = plane.rule == BL_PLANE_RING;
+    const bool fixed = plane.rule == BL_PLANE_FIXED;
+    (ring ? ring_planes_ : fixed ? fixed_ : append_).push_back(views_.size());
+    if (ring) {
+      rings_.Add(rows, static_cast<int32_t>(plane.window));
+      ring_bytes_ += memory::PlaneStateBytes(plane);
+    }
+    if (fixed) lane_bytes_ += row_bytes;
     views_.push_back({.type = ops::KvTypeOf(plane.type),
                       .width = static_cast<size_t>(plane.width),
                       .row_bytes = row_bytes,
                       .base = at,
-                      .slot_bytes = SlotBytes(plane, slot_rows, lanes_of_slot),
-                      .capacity = static_cast<size_t>(RowsOf(plane, slot_rows, lanes_of_slot))});
-    at += Bytes(plane, slots, slot_rows, lanes_of_slot);
+                      .slot_bytes = SlotBytes(plane, rows),
+                      .capacity = static_cast<size_t>(ring ? slot_rows : rows),
+                      .ring_rows = ring ? rows : 0});
+    at += bytes_of(plane);
   }
+}
+
+void CardPlanes::SetLength(int32_t slot, int32_t length) {
+  lengths_[static_cast<size_t>(slot)] = length;
+  if (length == 0) rings_.Empty(slot);
 }
 
 void CardPlanes::Copy(int32_t from, int32_t to, int32_t length, cudaStream_t stream) {
@@ -63,7 +83,58 @@ void CardPlanes::Copy(int32_t from, int32_t to, int32_t length, cudaStream_t str
                               cudaMemcpyDeviceToDevice, stream),
               "copying rows between slots");
   }
-  lengths_[static_cast<size_t>(to)] = length;
+  SetLength(to, length);
+  for (size_t ring = 0; ring < ring_planes_.size(); ++ring) {
+    const size_t row_bytes = views_[ring_planes_[ring]].row_bytes;
+    const int32_t first = rings_.Copied(ring, from, to, length);
+    rings_.ForStretches(ring, first, length, [&](int32_t position, int32_t count) {
+      CheckCuda(
+          cudaMemcpyAsync(RingRow(ring, to, position), RingRow(ring, from, position),
+                          static_cast<size_t>(count) * row_bytes, cudaMemcpyDeviceToDevice, stream),
+          "copying rows between slots");
+    });
+  }
+}
+
+std::byte* CardPlanes::RingRow(size_t ring, int32_t slot, int32_t position) const {
+  const kernels::cuda::CardPlane& view = views_[ring_planes_[ring]];
+  return view.base + static_cast<size_t>(slot) * view.slot_bytes +
+         static_cast<size_t>(position % view.ring_rows) * view.row_bytes;
+}
+
+void CardPlanes::ReadRings(int32_t slot, std::span<std::byte> bytes, cudaStream_t stream) const {
+  assert(bytes.size() == ring_bytes_ && rings_.Hold(slot, Length(slot)));
+  std::byte* to = bytes.data();
+  for (size_t ring = 0; ring < ring_planes_.size(); ++ring) {
+    const size_t row_bytes = views_[ring_planes_[ring]].row_bytes;
+    const auto missing = static_cast<size_t>(std::max(0, rings_.before(ring) - Length(slot)));
+    std::memset(to, 0, missing * row_bytes);
+    to += missing * row_bytes;
+    rings_.ForBefore(ring, Length(slot), [&](int32_t position, int32_t count) {
+      const size_t size = static_cast<size_t>(count) * row_bytes;
+      CheckCuda(
+          cudaMemcpyAsync(to, RingRow(ring, slot, position), size, cudaMemcpyDeviceToHost, stream),
+          "copying a window of rows from the card");
+      to += size;
+    });
+  }
+}
+
+void CardPlanes::WriteRings(int32_t slot, std::span<const std::byte> bytes, cudaStream_t stream) {
+  assert(bytes.size() == ring_bytes_);
+  const std::byte* from = bytes.data();
+  for (size_t ring = 0; ring < ring_planes_.size(); ++ring) {
+    const size_t row_bytes = views_[ring_planes_[ring]].row_bytes;
+    from += static_cast<size_t>(std::max(0, rings_.before(ring) - Length(slot))) * row_bytes;
+    rings_.ForBefore(ring, Length(slot), [&](int32_t position, int32_t count) {
+      const size_t size = static_cast<size_t>(count) * row_bytes;
+      CheckCuda(cudaMemcpyAsync(RingRow(ring, slot, position), from, size, cudaMemcpyHostToDevice,
+                                stream),
+                "copying a window of rows to the card");
+      from += size;
+    });
+  }
+  rings_.Restored(slot, Length(slot));
 }
 
 void CardPlanes::Read(int32_t slot, int32_t first, int32_t rows, std::byte* pinned,

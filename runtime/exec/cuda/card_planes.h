@@ -1,6 +1,7 @@
 // The planes of a seat's slots on a card, and the length of every slot: append planes, whose rows
-// of a slot lie together, and fixed ones, lanes of a state that rows overwrite (memory/lanes.h says
-// which holds what). Cutting back is bookkeeping of lengths. Used by the passes' thread.
+// of a slot lie together, rings, which keep the last of them (memory/rings.h), and fixed ones,
+// lanes of a state that rows overwrite (memory/lanes.h says which holds what). Cutting back is
+// bookkeeping. Used by the passes' thread.
 #pragma once
 
 #include <cstddef>
@@ -12,36 +13,48 @@
 #include "kernels-common/cuda/pass_states.h"
 #include "runtime/exec/cuda/card.h"
 #include "runtime/memory/planes.h"
+#include "runtime/memory/rings.h"
 
 namespace bloomery::exec {
 
 class CardPlanes {
  public:
-  // Bytes of one plane for all slots; throws as memory::PlaneRowBytes does. Lanes are those of
-  // memory::PlaneLanes.
+  // Bytes of one plane for all slots; throws as memory::PlaneRowBytes does. `pass_rows`: the most
+  // rows of one slot in a pass. Lanes are those of memory::PlaneLanes.
   static uint64_t Bytes(const memory::PlaneSpec& plane, int32_t slots, int32_t slot_rows,
-                        int32_t lanes_of_slot);
+                        int32_t pass_rows, int32_t lanes_of_slot);
 
   CardPlanes(const std::vector<memory::PlaneSpec>& planes, int32_t slots, int32_t slot_rows,
-             int32_t lanes_of_slot);
+             int32_t pass_rows, int32_t lanes_of_slot);
 
-  // Final for the life of this object. Of an append plane.
+  // Final for the life of this object. Of an append plane or a ring.
   const kernels::cuda::CardPlane& View(size_t plane) const { return views_[plane]; }
   // Of a fixed plane.
   kernels::cuda::StatePlane State(size_t plane) const;
 
   int32_t Length(int32_t slot) const { return lengths_[static_cast<size_t>(slot)]; }
-  void SetLength(int32_t slot, int32_t length) { lengths_[static_cast<size_t>(slot)] = length; }
-  // Enqueues: `to` holds the first `length` rows of `from`, in every append plane.
+  void SetLength(int32_t slot, int32_t length);
+  memory::Rings& rings() { return rings_; }
+  const memory::Rings& rings() const { return rings_; }
+  // Enqueues: `to` holds the first `length` rows of `from`, in every append plane, and in every
+  // ring as far as they are there.
   void Copy(int32_t from, int32_t to, int32_t length, cudaStream_t stream);
   // Enqueues: rows [first, first + rows) of the slot to `pinned`, plane after plane.
   void Read(int32_t slot, int32_t first, int32_t rows, std::byte* pinned,
             cudaStream_t stream) const;
   // Enqueues: rows [skip, skip + count) of `rows` such rows at `pinned` become the slot's next
-  // ones.
+  // ones, once its length says so; rings do not hold them.
   void Append(int32_t slot, const std::byte* pinned, int32_t rows, int32_t skip, int32_t count,
               cudaStream_t stream) const;
 
+  // Bytes of the rows that a row reads before its own over all rings. Enqueues: they as bytes, as
+  // PlaneStore::ReadRings lays them out, of the slot's present length; and from there.
+  uint64_t RingBytes() const { return ring_bytes_; }
+  void ReadRings(int32_t slot, std::span<std::byte> bytes, cudaStream_t stream) const;
+  void WriteRings(int32_t slot, std::span<const std::byte> bytes, cudaStream_t stream);
+
+  // Bytes of one lane over all fixed planes.
+  uint64_t LaneBytes() const { return lane_bytes_; }
   // Enqueues: one lane of all fixed planes to `bytes`, plane after plane; from there; and from one
   // slot to another.
   void ReadLane(int32_t slot, int32_t lane, std::span<std::byte> bytes, cudaStream_t stream) const;
@@ -51,12 +64,17 @@ class CardPlanes {
 
  private:
   std::byte* Lane(size_t plane, int32_t slot, int32_t lane) const;
+  std::byte* RingRow(size_t ring, int32_t slot, int32_t position) const;
 
   std::vector<int32_t> lengths_;
   CardBuffer memory_;
   std::vector<kernels::cuda::CardPlane> views_;  // of a fixed plane: its lanes are rows
   std::vector<size_t> append_;                   // indices into views_
   std::vector<size_t> fixed_;
+  memory::Rings rings_;
+  std::vector<size_t> ring_planes_;  // by ring: index into views_
+  uint64_t ring_bytes_ = 0;
+  uint64_t lane_bytes_ = 0;
 };
 
 }  // namespace bloomery::exec

@@ -179,7 +179,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
     split_->SetShareRates(options.share_rates);
   }
   planes_ = std::make_unique<CardPlanes>(PlanesOf(description_), limits_.slots,
-                                         limits_.slot_context, LanesOfSlot());
+                                         limits_.slot_context, limits_.rows_max, LanesOfSlot());
   arena_ = CardBuffer(sizes.arena, "the buffers of a pass");
   logits_ = CardBuffer(sizes.logits, "logits");
   small_ = CardBuffer(sizes.Small(), "workspace, constants, the rows' words and counts");
@@ -295,7 +295,8 @@ memory::SeatSizes CardSeat::SizesToPlan(const model::ModelFile& model, const Sea
     plan.card_dense -= shape.CardBytes(bank.experts);
   }
   plan.card_beside = PlaneTerms(PlanesOf(description_), [&](const memory::PlaneSpec& plane) {
-    return CardPlanes::Bytes(plane, limits_.slots, limits_.slot_context, LanesOfSlot());
+    return CardPlanes::Bytes(plane, limits_.slots, limits_.slot_context, limits_.rows_max,
+                             LanesOfSlot());
   });
   uint64_t planes = 0;
   for (const memory::PlanTerm& term : plan.card_beside) planes += term.bytes;
@@ -483,6 +484,7 @@ void CardSeat::Run(std::span<const PassRow> rows) {
                                           " rows; this seat gives those of " +
                                           std::to_string(limits_.logit_rows_max));
   }
+  PrepareRings(rows, &planes_->rings());
   const Ready& ready = ReadyFor(rows.size());
   last_ = nullptr;
   Enter();

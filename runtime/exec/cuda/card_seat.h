@@ -79,6 +79,7 @@ class CardSeat : public Seat {
     uint64_t Small() const { return workspace + constants + words + picks; }
   };
 
+  const memory::Rings& rings() const override { return planes_->rings(); }
   cudaStream_t stream() const { return stream_->get(); }
   uint64_t ChunkBytes() const { return RowChunk::kRowsMax * StateRowBytes(); }
   Sizes SizesOf(std::span<const CardLoweredGraph> lowered) const;

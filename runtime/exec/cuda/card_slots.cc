@@ -29,20 +29,27 @@ void CardSeat::CopySlot(int32_t from, int32_t to, int32_t length) {
 void CardSeat::ReadCheckpoint(int32_t slot, std::span<std::byte> bytes) {
   const int32_t lane = CheckpointLane(slot, bytes.size());
   Enter();
-  planes_->ReadLane(slot, lane, bytes, stream());
+  const uint64_t lane_bytes = planes_->LaneBytes();
+  if (lanes_) planes_->ReadLane(slot, lane, bytes.first(lane_bytes), stream());
+  planes_->ReadRings(slot, bytes.subspan(lane_bytes), stream());
   CheckCuda(cudaStreamSynchronize(stream()), "copying a state from the card");
 }
 
 void CardSeat::RestoreCheckpoint(int32_t slot, int32_t length, std::span<const std::byte> bytes) {
   CheckRestore(slot, length, bytes.size());
   Enter();
-  lanes_->Cut(slot, 0);
-  const int32_t lane = lanes_->Claim(slot, 0);
-  planes_->WriteLane(slot, lane, bytes, stream());
-  CheckCuda(cudaStreamSynchronize(stream()), "copying a state to the card");
   driver().RowsCut(slot, length);
   planes_->SetLength(slot, length);
-  lanes_->Set(slot, lane, length);
+  const uint64_t lane_bytes = planes_->LaneBytes();
+  planes_->WriteRings(slot, bytes.subspan(lane_bytes), stream());
+  int32_t lane = memory::Lanes::kNone;
+  if (lanes_) {
+    lanes_->Cut(slot, 0);
+    lane = lanes_->Claim(slot, 0);
+    planes_->WriteLane(slot, lane, bytes.first(lane_bytes), stream());
+  }
+  CheckCuda(cudaStreamSynchronize(stream()), "copying a state to the card");
+  if (lanes_) lanes_->Set(slot, lane, length);
 }
 
 void CardSeat::ReadRows(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) {
@@ -61,6 +68,7 @@ void CardSeat::AppendRows(int32_t slot, const RowChunk& chunk, int32_t skip, int
   // Before the length grows: a copy that fails leaves the slot as it was, and the buffer is free.
   CheckCuda(cudaStreamSynchronize(stream()), "copying rows of a slot to the card");
   planes_->SetLength(slot, planes_->Length(slot) + count);
+  planes_->rings().Lose(slot, planes_->Length(slot));
 }
 
 }  // namespace bloomery::exec

@@ -29,6 +29,10 @@ struct HeadShape {
   std::size_t value_dim = 128;
   std::size_t n_rot = 128;  // 0: no rope
   bool norm = true;
+  std::size_t window = 0;     // 0: all keys
+  std::size_t ring_rows = 0;  // 0: a row for each position
+  bool sinks = false;
+  float v_scale = 1.0F;
 };
 
 // Rows of one slot that lie together in the pass: indices index0, index0 + 1, ..
@@ -59,6 +63,9 @@ class AttentionCase {
       position_.push_back(0);
     }
     capacity_ += 5;
+    for (std::size_t i = 0; shape.ring_rows > 0 && i <= capacity_ / kAttentionWindow; ++i) {
+      ring_blocks_.push_back(static_cast<std::int32_t>(i % (shape.ring_rows / kAttentionWindow)));
+    }
     MakeInputs();
     keys_ = MakePlane(shape.kv_heads * shape.key_dim);
     values_ = MakePlane(shape.kv_heads * shape.value_dim);
@@ -87,7 +94,8 @@ class AttentionCase {
     finish(0, shape_.heads, q_norm_);
     finish(KeyAt(), shape_.kv_heads, k_norm_);
     for (std::size_t row = 0; row < live_; ++row) {
-      const float* x = ready_q_.data() + row * stride_;
+      float* x = ready_q_.data() + row * stride_;
+      for (std::size_t i = ValueAt(); i < stride_; ++i) x[i] *= shape_.v_scale;
       const auto index = static_cast<std::size_t>(index_[row]);
       reference::EncodeKvRow(shape_.type, x + KeyAt(), keys_.width, keys_.Row(slot_[row], index));
       reference::EncodeKvRow(shape_.type, x + ValueAt(), values_.width,
@@ -104,7 +112,7 @@ class AttentionCase {
   // The card's side of the inputs, made before RunHost() puts this pass's rows into the planes.
   struct Card {
     DeviceArray<std::int32_t> live, slot, index, position;
-    DeviceArray<float> qkv, q_norm, k_norm, out;
+    DeviceArray<float> qkv, q_norm, k_norm, sinks, out;
     DeviceArray<double> frequencies;
     DeviceArray<std::byte> keys, values;
     cuda::CardAttention attention;
@@ -121,6 +129,7 @@ class AttentionCase {
         DeviceArray<float>(qkv_),
         DeviceArray<float>(q_norm_),
         DeviceArray<float>(k_norm_),
+        DeviceArray<float>(sinks_),
         DeviceArray<float>(rows() * shape_.heads * shape_.value_dim, 0xFF),
         DeviceArray<double>(frequencies_),
         DeviceArray<std::byte>(keys_.bytes),
@@ -142,6 +151,8 @@ class AttentionCase {
     a.scale = Scale();
     a.keys = CardPlaneOf(keys_, card.keys.data());
     a.values = CardPlaneOf(values_, card.values.data());
+    a.window = static_cast<std::int32_t>(shape_.window);
+    a.sinks = shape_.sinks ? card.sinks.data() : nullptr;
     card.inputs = {card.qkv.data() + KeyAt(),
                    stride_,
                    card.qkv.data() + ValueAt(),
@@ -152,7 +163,8 @@ class AttentionCase {
                    kEps,
                    card.frequencies.data(),
                    static_cast<std::int32_t>(shape_.n_rot),
-                   1.0F};
+                   1.0F,
+                   shape_.v_scale};
     card.append = {a.rows,  card.inputs, a.q,       stride_,     card.qkv.data(), stride_,
                    a.heads, a.kv_heads,  a.key_dim, a.value_dim, a.keys,          a.values};
     return card;
@@ -164,10 +176,11 @@ class AttentionCase {
                              const Plane& expected) -> ::testing::AssertionResult {
       for (std::size_t i = 0; i < got.size(); ++i) {
         if (got[i] != expected.bytes[i]) {
-          const std::size_t row = i / expected.row_bytes;
+          const std::size_t at = i % expected.slot_bytes;
           return ::testing::AssertionFailure()
-                 << name << ": slot " << row / capacity_ << " row " << row % capacity_ << " byte "
-                 << i % expected.row_bytes << ": got " << static_cast<int>(got[i]) << ", expected "
+                 << name << ": slot " << i / expected.slot_bytes << " row "
+                 << at / expected.row_bytes << " byte " << at % expected.row_bytes << ": got "
+                 << static_cast<int>(got[i]) << ", expected "
                  << static_cast<int>(expected.bytes[i]);
         }
       }
@@ -196,9 +209,11 @@ class AttentionCase {
     std::size_t width = 0;
     std::size_t row_bytes = 0;
     std::size_t slot_bytes = 0;
+    std::size_t ring_rows = 0;
     std::vector<std::byte> bytes;
     std::byte* Row(std::int32_t slot, std::size_t index) {
-      return bytes.data() + static_cast<std::size_t>(slot) * slot_bytes + index * row_bytes;
+      const std::size_t row = ring_rows == 0 ? index : index % ring_rows;
+      return bytes.data() + static_cast<std::size_t>(slot) * slot_bytes + row * row_bytes;
     }
   };
 
@@ -215,6 +230,9 @@ class AttentionCase {
       q_norm_[i] = 1.5F + q_norm_[i];
       k_norm_[i] = 1.5F + k_norm_[i];
     }
+    sinks_ = random_.Values(shape_.heads, 2.0F);
+    sinks_.front() = 60.0F;  // larger than every score
+    if (shape_.heads > 1) sinks_.back() = -200.0F;
     frequencies_.resize(std::max<std::size_t>(shape_.n_rot / 2, 1));
     RopeFrequencies(1e6, shape_.n_rot, frequencies_.data());
   }
@@ -224,14 +242,19 @@ class AttentionCase {
     Plane plane;
     plane.width = width;
     plane.row_bytes = KvRowBytes(shape_.type, width);
-    plane.slot_bytes = (plane.row_bytes * capacity_ + 15) / 16 * 16;
+    plane.ring_rows = shape_.ring_rows;
+    const std::size_t rows = shape_.ring_rows == 0 ? capacity_ : shape_.ring_rows;
+    plane.slot_bytes = (plane.row_bytes * rows + 15) / 16 * 16;
     plane.bytes.assign(plane.slot_bytes * slots_, std::byte{0xFF});
     return plane;
   }
 
+  // Those that a row of the pass sees; the others stay NaNs.
   void FillOldRows(const std::vector<PassSegment>& segments) {
     for (const PassSegment& segment : segments) {
-      for (std::int32_t i = 0; i < segment.index0; ++i) {
+      const auto window = static_cast<std::int32_t>(shape_.window);
+      const std::int32_t first = window == 0 ? 0 : std::max(segment.index0 + 1 - window, 0);
+      for (std::int32_t i = first; i < segment.index0; ++i) {
         for (Plane* plane : {&keys_, &values_}) {
           const std::vector<float> x = random_.Values(plane->width, 2.0F);
           reference::EncodeKvRow(shape_.type, x.data(), plane->width,
@@ -244,14 +267,21 @@ class AttentionCase {
   std::vector<KvView> Views(Plane& plane) const {
     std::vector<KvView> views;
     for (std::size_t slot = 0; slot < slots_; ++slot) {
-      views.push_back({shape_.type, plane.width, plane.row_bytes,
-                       plane.bytes.data() + slot * plane.slot_bytes, nullptr, 0, capacity_});
+      views.push_back(
+          {shape_.type, plane.width, plane.row_bytes, plane.bytes.data() + slot * plane.slot_bytes,
+           ring_blocks_.empty() ? nullptr : ring_blocks_.data(), kAttentionWindow, capacity_});
     }
     return views;
   }
 
   cuda::CardPlane CardPlaneOf(const Plane& plane, std::byte* base) const {
-    return {shape_.type, plane.width, plane.row_bytes, base, plane.slot_bytes, capacity_};
+    return {shape_.type,
+            plane.width,
+            plane.row_bytes,
+            base,
+            plane.slot_bytes,
+            capacity_,
+            static_cast<std::int32_t>(plane.ring_rows)};
   }
 
   std::vector<float> Attend() {
@@ -272,6 +302,8 @@ class AttentionCase {
     args.values = values.data();
     args.slot_ids = slot_.data();
     args.index = index_.data();
+    args.window = shape_.window;
+    args.sinks = shape_.sinks ? sinks_.data() : nullptr;
     AlignedBytes scratch(cpu::AttentionScratchBytes(args));
     for (std::size_t row = 0; row < live_; row += 8) {
       for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
@@ -287,8 +319,8 @@ class AttentionCase {
   std::size_t slots_ = 0;
   std::size_t capacity_ = 0;
   std::size_t stride_ = 0;
-  std::vector<std::int32_t> slot_, index_, position_;
-  std::vector<float> qkv_, q_norm_, k_norm_, ready_q_, out_;
+  std::vector<std::int32_t> slot_, index_, position_, ring_blocks_;
+  std::vector<float> qkv_, q_norm_, k_norm_, sinks_, ready_q_, out_;
   std::vector<double> frequencies_;
   Plane keys_, values_;
 };

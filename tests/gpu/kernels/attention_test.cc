@@ -200,6 +200,99 @@ TEST_F(CardAttention, PlainRopeAndAppendHaveTheReferencesBits) {
   }
 }
 
+// Windows of one key, of a part of 128, of more; sinks; rings that have begun anew; keys wider than
+// values; a factor on values. Positions before a row's window hold NaNs.
+std::vector<HeadShape> BoundedShapes(KvType type) {
+  std::vector<HeadShape> shapes;
+  const auto add = [&](HeadShape shape, std::size_t window, std::size_t ring, bool sinks,
+                       float v_scale) {
+    shape.type = type;
+    shape.norm = false;
+    shape.window = window;
+    shape.ring_rows = ring;
+    shape.sinks = sinks;
+    shape.v_scale = v_scale;
+    shapes.push_back(shape);
+  };
+  add({type, 64, 8, 192, 128, 64}, 128, 384, true, 0.707F);
+  add({type, 32, 2, 192, 128, 64}, 0, 0, false, 0.707F);
+  add({type, 2, 2, 192, 128, 64}, 32, 384, true, 0.707F);
+  add({type, 8, 2, 128, 128, 128}, 300, 640, true, 1.0F);
+  add({type, 8, 1, 64, 96, 32}, 1, 384, true, 1.5F);
+  add({type, 6, 2, 128, 64, 0}, 5, 0, true, 1.0F);
+  add({type, 4, 4, 64, 64, 64}, 129, 512, false, 1.0F);
+  add({type, 6, 3, 256, 256, 64}, 200, 512, true, 1.0F);
+  add({type, 5, 1, 96, 160, 96}, 0, 0, true, 0.25F);
+  if (type != KvType::kQ8_0) add({type, 4, 2, 24, 16, 8}, 8, 384, true, 0.707F);
+  return shapes;
+}
+
+TEST_F(CardAttention, ASlidingLayerAtTheEdgesOfItsWindowAndRing) {
+  HeadShape shape{KvType::kF16, 16, 2, 192, 128, 64, false, 128, 384, true, 0.707F};
+  for (const std::int32_t depth : {0, 127, 382}) {
+    ExpectFusedBits(shape, {{0, depth, 1}}, 0, "one row");
+    ExpectFusedBits(shape, {{1, depth, 3}, {0, 130, 1}}, 1, "slots");
+  }
+  AttentionCase made(shape, {{0, 340, 70}}, 2, 9);
+  AttentionCase::Card card = made.MakeCard();
+  made.RunHost();
+  Finish(cuda::HeadNormRopeAppend(TestLaunch(), card.append));
+  Finish(cuda::RowsAttention(TestLaunch(), card.attention, nullptr));
+  EXPECT_TRUE(SameBits(made.LiveOut(card), made.expected()));
+  Finish(cuda::PromptAttention(TestLaunch(), card.attention));
+  EXPECT_TRUE(made.SamePlanes(card));
+}
+
+TEST_F(CardAttention, RowsOfWindowsRingsAndSinksHaveTheReferencesBits) {
+  for (const KvType type : kTypes) {
+    for (const HeadShape& shape : BoundedShapes(type)) {
+      SCOPED_TRACE(::testing::Message()
+                   << "keys " << shape.key_dim << " values " << shape.value_dim << " window "
+                   << shape.window << " ring " << shape.ring_rows << " sinks " << shape.sinks);
+      for (const std::int32_t depth : {0, 1, 4, 30, 33, 126, 128, 255, 383, 384, 390, 1000, 1279}) {
+        ExpectFusedBits(shape, {{0, depth, 1}}, 0, "one row");
+      }
+      for (const std::int32_t depth : {0, 28, 124, 380, 700}) {
+        ExpectFusedBits(shape, {{1, depth, 8}}, 0, "eight rows");
+        ExpectFusedBits(shape, {{2, depth, 3}, {0, 0, 1}, {1, depth + 77, 2}}, 2, "slots");
+      }
+    }
+  }
+}
+
+TEST_F(CardAttention, ReadyRowsOfWindowsRingsAndSinksHaveTheReferencesBits) {
+  for (const KvType type : kTypes) {
+    for (const HeadShape& shape : BoundedShapes(type)) {
+      for (const std::int32_t rows : {1, 8, 70}) {
+        AttentionCase made(shape, {{0, 340, rows}, {1, 3, 7}}, 2, 9);
+        AttentionCase::Card card = made.MakeCard();
+        made.RunHost();
+        Finish(cuda::HeadNormRopeAppend(TestLaunch(), card.append));
+        EXPECT_TRUE(made.SamePlanes(card)) << static_cast<int>(type) << " rows " << rows;
+        const DeviceArray<std::byte> workspace(cuda::RowsAttentionWorkspaceBytes(card.attention));
+        for (std::byte* space : {workspace.data(), static_cast<std::byte*>(nullptr)}) {
+          Finish(cuda::RowsAttention(TestLaunch(), card.attention, space));
+          EXPECT_TRUE(SameBits(made.LiveOut(card), made.expected()))
+              << static_cast<int>(type) << " keys " << shape.key_dim << " window " << shape.window
+              << " rows " << rows;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CardAttention, ARingThatWindowsDoNotReadIsRefused) {
+  HeadShape shape;
+  shape.ring_rows = 384;
+  const AttentionCase made(shape, {{0, 0, 1}}, 0, 7);
+  AttentionCase::Card card = made.MakeCard();
+  EXPECT_FALSE(cuda::RowsAttentionFits(card.attention));
+  card.attention.window = 32;
+  EXPECT_TRUE(cuda::RowsAttentionFits(card.attention));
+  card.attention.keys.ring_rows = 200;
+  EXPECT_FALSE(cuda::RowsAttentionFits(card.attention));
+}
+
 struct Band {
   double most = 0.0;
   double mean = 0.0;
@@ -240,6 +333,19 @@ TEST_F(CardAttention, PromptsStayWithinTheBand) {
     ExpectPromptBand(shape, {{0, 0, 63}}, 2);
     ExpectPromptBand(shape, {{1, 0, 200}, {0, 77, 30}, {2, 500, 26}}, 0);
     ExpectPromptBand(shape, {{0, 130, 600}}, 40);
+  }
+}
+
+TEST_F(CardAttention, PromptsOfWindowsRingsAndSinksStayWithinTheBand) {
+  for (const KvType type : kTypes) {
+    for (HeadShape shape : BoundedShapes(type)) {
+      shape.norm = true;  // of scores as other prompts have
+      SCOPED_TRACE(::testing::Message() << "window " << shape.window << " ring " << shape.ring_rows
+                                        << " sinks " << shape.sinks);
+      ExpectPromptBand(shape, {{0, 0, 9}}, 60);
+      ExpectPromptBand(shape, {{1, 0, 150}, {0, 77, 30}, {2, 500, 26}}, 0);
+      ExpectPromptBand(shape, {{0, 130, 230}}, 40);
+    }
   }
 }
 

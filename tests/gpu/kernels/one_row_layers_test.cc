@@ -132,6 +132,11 @@ TEST(CardOneRowLayers, OtherShapesAndBrokenChainsAreNotTaken) {
   EXPECT_FALSE(fits([](Layers& l) { l[0].gate_up.top_k = 6; }));
   EXPECT_FALSE(fits([](Layers& l) { l[1].heads.frequencies += 1; }));
   EXPECT_FALSE(fits([](Layers& l) { l[0].output.matrices[0].bias = l[0].qkv.norm_weight; }));
+  EXPECT_FALSE(fits([](Layers& l) { l[1].attention.window = 128; }));
+  EXPECT_FALSE(fits([](Layers& l) { l[1].attention.sinks = l[0].qkv.norm_weight; }));
+  EXPECT_FALSE(fits([](Layers& l) { l[0].heads.v_scale = 0.5F; }));
+  EXPECT_FALSE(fits([](Layers& l) { l[1].gate_up.scoring.gate = RouterGate::kSigmoid; }));
+  EXPECT_FALSE(fits([](Layers& l) { l[1].gate_up.scoring.bias = l[0].qkv.norm_weight; }));
   EXPECT_FALSE(fits([](Layers& l) { l.clear(); }));
   cuda::Launch older = TestLaunch();
   older.dependent = false;

@@ -405,6 +405,47 @@ TEST(CardRoute, IdsAndWeightsHaveTheReferencesBits) {
   }
 }
 
+// Biases that change the choice, and make what chooses negative; sums below the least.
+TEST(CardRoute, OtherRoutersHaveTheReferencesBits) {
+  const std::size_t shapes[][2] = {{128, 8}, {60, 4}, {256, 8}, {500, 10}, {1024, 32}, {8, 8}};
+  for (const auto& [experts, top_k] : shapes) {
+    const std::size_t rows = 100;
+    Random random(experts + 1);
+    std::vector<float> logits = random.Values(rows * experts, 5.0F);
+    for (std::size_t i = 0; i < experts; ++i) {
+      logits[experts + i] = 1.0F;  // a row of ties
+      logits[2 * experts + i] = -80.0F - static_cast<float>(i % 7);
+    }
+    std::vector<float> bias = random.Values(experts, 1.0F);
+    bias[experts / 2] = bias[0];
+    const DeviceArray<float> device_bias(bias);
+    for (int variant = 0; variant < 8; ++variant) {
+      RouterArgs router;
+      router.gate = variant % 2 == 0 ? RouterGate::kSigmoid : RouterGate::kSoftmax;
+      router.sum_min = variant % 4 < 2 ? 0x1p-14F : 0.0F;
+      router.renormalise = variant < 6;
+      router.weight_scale = 1.25F;
+      router.experts = router.logits_stride = experts;
+      router.top_k = top_k;
+      const bool biased = variant != 0 && variant != 5;
+      router.bias = biased ? device_bias.data() : nullptr;
+      const RouteResult got = RouteOnCard(router, logits, rows, static_cast<std::int32_t>(rows));
+      router.bias = biased ? bias.data() : nullptr;
+      std::vector<std::int32_t> ids(rows * top_k);
+      std::vector<float> weights(rows * top_k);
+      router.logits = logits.data();
+      router.ids = ids.data();
+      router.weights = weights.data();
+      for (std::size_t row = 0; row < rows; ++row) {
+        ASSERT_TRUE(reference::RouteRow(router, row));
+      }
+      EXPECT_TRUE(SameValues(got.ids, ids)) << experts << " variant " << variant;
+      EXPECT_TRUE(SameBits(got.weights, weights)) << experts << " variant " << variant;
+      EXPECT_EQ(got.failed, INT32_MAX);
+    }
+  }
+}
+
 TEST(CardRoute, TheFirstRowWithALogitThatIsNotFiniteIsNamedIfItLives) {
   const std::size_t experts = 128;
   std::vector<float> logits = Random(9).Values(40 * experts);

@@ -70,6 +70,7 @@ struct Shape {
   bool renormalise = true;
   bool residual = true;
   bool split = false;      // gate and up by a launch each though one could do both
+  bool sigmoid = false;    // router: sigmoids, biases that choose, and a least sum
   float magnitude = 2.0F;  // of x
 };
 
@@ -98,7 +99,8 @@ class Pass {
         down_(down, s_.width, s_.ff, s_.experts, random_),
         x_(random_.Values(s_.rows * s_.width, s_.magnitude)),
         logits_(random_.Values(s_.rows * s_.experts, 4.0F)),
-        residual_(random_.Values(s_.rows * s_.width)) {}
+        residual_(random_.Values(s_.rows * s_.width)),
+        bias_(random_.Values(s_.experts, 1.0F)) {}
 
   std::vector<float>& logits() { return logits_; }
   std::vector<float>& x() { return x_; }
@@ -173,6 +175,7 @@ class Pass {
     const DeviceArray<std::uint32_t> counts(std::vector<std::uint32_t>(s_.experts + 1, 1000U));
     const DeviceArray<float> x(x_);
     const DeviceArray<float> logits(logits_);
+    const DeviceArray<float> bias(bias_);
     const DeviceArray<std::int32_t> live(
         std::vector<std::int32_t>{static_cast<std::int32_t>(s_.live)});
     const DeviceArray<std::int32_t> failed(std::vector<std::int32_t>{INT_MAX});
@@ -189,6 +192,7 @@ class Pass {
     a.experts = static_cast<std::int32_t>(s_.experts);
     a.top_k = static_cast<std::int32_t>(s_.top_k);
     a.renormalise = s_.renormalise;
+    a.scoring = Scoring(bias.data());
     a.weight_scale = 1.25F;
     a.ids = ids.data();
     a.weights = weights.data();
@@ -279,8 +283,14 @@ class Pass {
     return DeviceArray<std::byte>{std::span<const std::byte>(quantised.span())};
   }
 
+  RouterScoring Scoring(const float* bias) const {
+    if (!s_.sigmoid) return {};
+    return {RouterGate::kSigmoid, bias, 0x1p-14F};
+  }
+
   RouterArgs Router() {
     RouterArgs router;
+    static_cast<RouterScoring&>(router) = Scoring(bias_.data());
     router.renormalise = s_.renormalise;
     router.weight_scale = 1.25F;
     router.experts = s_.experts;
@@ -300,6 +310,7 @@ class Pass {
   std::vector<float> x_;
   std::vector<float> logits_;
   std::vector<float> residual_;
+  std::vector<float> bias_;
   std::vector<std::int32_t> ids_;
   std::vector<float> weights_;
   std::vector<float> out_;
@@ -479,6 +490,36 @@ TEST(CardRowsExperts, ManyExpertsAndPicksAndFewerLiveRows) {
     shape.width = 256;
     shape.ff = 256;
     ExpectReferenceBits(shape, 12, 12, 14);
+  }
+}
+
+// MXFP4 and Q8_0, float experts, and the shapes whose kernels route by themselves.
+TEST(CardRowsExperts, SigmoidRoutersWithBiasesHaveTheReferencesBits) {
+  for (const std::size_t rows : {1, 2, 5, 8}) {
+    Shape shape;
+    shape.sigmoid = true;
+    shape.rows = rows;
+    shape.live = rows == 5 ? 4 : rows;
+    for (const std::size_t experts : {8, 40, 256, 300}) {
+      shape.experts = experts;
+      shape.top_k = 8;
+      shape.width = experts > 40 ? 128 : 512;
+      shape.ff = experts > 40 ? 64 : 256;
+      ExpectReferenceBits(shape, 39, 39, 39);
+      if (experts != 8) continue;
+      ExpectReferenceBits(shape, 39, 39, 8);
+      ExpectReferenceBits(shape, 30, 30, 30);
+      ExpectReferenceBits(shape, 39, 13, 12);
+      shape.width = 2048;
+      shape.ff = 768;
+      ExpectReferenceBits(shape, 12, 12, 14);
+    }
+    if (rows % 8 > 1) continue;
+    shape.experts = 3;
+    shape.top_k = 2;
+    shape.width = 4096;  // as large experts are
+    shape.ff = 2048;
+    ExpectReferenceBits(shape, 39, 39, 39);
   }
 }
 

@@ -54,7 +54,9 @@ struct Layer {
     const sdk::Value keys = turn(kv, 1);
     if (export_keys) g.Export("keys", keys);
     g.Append(keys, k_plane);
-    g.Append(vv, v_plane);
+    const sdk::Value values = v_scale == 1.0 ? vv : g.Scale(vv, v_scale);
+    if (export_values) g.Export("values", values);
+    g.Append(values, v_plane);
     const sdk::Value mixed =
         g.Attention(queries, k_plane, v_plane,
                     {.kv_heads = 1, .scale = 0.125, .window = window, .sinks = sinks});
@@ -92,6 +94,8 @@ struct Layer {
 
   ToySeat toy;
   bool export_keys = false;
+  bool export_values = false;
+  double v_scale = 1.0;
   bool gated_sum = false;  // a sum behind a gate of one value a row, before the router
   int64_t window = 0;
   std::string scoring = "softmax";
@@ -379,27 +383,30 @@ TEST(CardLower, BestLogitsArePromisedOnlyWhereALaunchMakesThem) {
   EXPECT_FALSE(Layer().Lower(1).best_logits);  // 24 logits: fewer than the best
 }
 
-// So that a model with them runs on the CPU where the device is automatic.
-TEST(CardLower, WindowsSinksAndSigmoidRoutersAreRefusedByName) {
-  const auto refused = [](int32_t rows, const std::function<void(Layer&)>& change) {
-    const Refusal refusal = RefusalOf([&] {
-      Layer layer;
-      change(layer);
-      layer.Lower(rows);
-    });
-    EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
-    return refusal.message;
-  };
+// Windows, sinks, a factor on values, sigmoids and biases are no launches of their own.
+TEST(CardLower, SlidingLayersAndSigmoidRoutersAreAsManyLaunchesAsOthers) {
   for (const int32_t rows : {1, 8, 64}) {
-    EXPECT_THAT(refused(rows, [](Layer& layer) { layer.window = 32; }),
-                testing::AllOf(HasSubstr("operator attention/1"), HasSubstr("sliding windows")));
-    EXPECT_THAT(refused(rows, [](Layer& layer) { layer.sinks = layer.toy.Add("sinks", {2}); }),
-                testing::AllOf(HasSubstr("operator attention/1"), HasSubstr("sinks")));
-    EXPECT_THAT(refused(rows, [](Layer& layer) { layer.scoring = "sigmoid"; }),
-                testing::AllOf(HasSubstr("operator router/1"), HasSubstr("softmax routers")));
-    EXPECT_THAT(refused(rows, [](Layer& layer) { layer.bias = layer.toy.Add("bias", {4}); }),
-                testing::AllOf(HasSubstr("operator router/1"), HasSubstr("without a bias")));
+    Layer layer;
+    layer.window = 32;
+    layer.sinks = layer.toy.Add("sinks", {2});
+    layer.scoring = "sigmoid";
+    layer.bias = layer.toy.Add("bias", {4});
+    layer.v_scale = 0.5;
+    for (plugin::Plane& plane : layer.toy.description.planes) {
+      plane.rule = BL_PLANE_RING;
+      plane.window = 32;
+    }
+    EXPECT_EQ(layer.Launches(rows), Layer().Launches(rows)) << rows;
   }
+}
+
+TEST(CardLower, AFactorOnValuesThatAreObservedIsALaunchOfItsOwn) {
+  Layer layer;
+  layer.v_scale = 0.5;
+  layer.export_values = true;
+  EXPECT_THAT(layer.Launches(1, {"logits", "values"}),
+              ElementsAre("embed", "linear", "scale", "attention", "linear", "router",
+                          "routed_experts", "routed_experts", "head"));
 }
 
 TEST(CardLower, ATableThatIsNotDescribedAsOneIsRefused) {

@@ -88,8 +88,8 @@ class Rings : public testing::Test {
   static void Go(PlaneStore& store, int32_t slot, int32_t length) {
     for (int32_t first = store.Length(slot); first < length; first = store.Length(slot)) {
       const int32_t end = std::min(length, first + kPass);
-      ASSERT_TRUE(store.RingsHold(slot, first));
-      store.WillWrite(slot, end);
+      ASSERT_TRUE(store.rings().Hold(slot, first));
+      store.rings().WillWrite(slot, end);
       for (int32_t row = first; row < end; ++row) {
         for (size_t plane = 0; plane < 2; ++plane) {
           *At(store, plane, slot, row) = Value(slot, row);
@@ -104,7 +104,7 @@ class Rings : public testing::Test {
   static float Value(int32_t slot, int32_t row) { return static_cast<float>(row + 10000 * slot); }
   static void ExpectBefore(const PlaneStore& store, int32_t slot, int32_t of_slot) {
     const int32_t length = store.Length(slot);
-    EXPECT_TRUE(store.RingsHold(slot, length));
+    EXPECT_TRUE(store.rings().Hold(slot, length));
     for (int32_t row = std::max(0, length - 9); row < length; ++row) {
       EXPECT_EQ(*At(store, 1, slot, row), Value(of_slot, row)) << row << " of " << length;
     }
@@ -135,29 +135,29 @@ TEST_F(Rings, HoldWhatARowReadsWhereverTheSlotStands) {
 TEST_F(Rings, ASlotIsCutBackAsFarAsRowsWereNotWrittenOver) {
   PlaneStore store({append_, ring_}, 1, 4096, kPass);
   Go(store, 0, 384);  // all of them are still there
-  EXPECT_TRUE(store.RingsHold(0, 1));
+  EXPECT_TRUE(store.rings().Hold(0, 1));
   Go(store, 0, 1000);
-  EXPECT_TRUE(store.RingsHold(0, 1000 - kBack));
-  EXPECT_FALSE(store.RingsHold(0, 1000 - kBack - 1));
-  EXPECT_TRUE(store.RingsHold(0, 0));  // an empty slot reads nothing
+  EXPECT_TRUE(store.rings().Hold(0, 1000 - kBack));
+  EXPECT_FALSE(store.rings().Hold(0, 1000 - kBack - 1));
+  EXPECT_TRUE(store.rings().Hold(0, 0));  // an empty slot reads nothing
   store.SetLength(0, 1000 - kBack);
   ExpectBefore(store, 0, 0);
   Go(store, 0, 640);
-  EXPECT_FALSE(store.RingsHold(0, 1000 - kBack - 1));  // they do not come back
+  EXPECT_FALSE(store.rings().Hold(0, 1000 - kBack - 1));  // they do not come back
   ExpectBefore(store, 0, 0);
   store.SetLength(0, 0);
   Go(store, 0, 20);
-  EXPECT_TRUE(store.RingsHold(0, 5));
+  EXPECT_TRUE(store.rings().Hold(0, 5));
 }
 
 TEST_F(Rings, APassThatFailsCanBeTakenBackAndCostsWhatItWrote) {
   PlaneStore store({append_, ring_}, 1, 4096, kPass);
   Go(store, 0, 1000);
-  store.WillWrite(0, 1000 + kPass);
+  store.rings().WillWrite(0, 1000 + kPass);
   for (int32_t row = 1000; row < 1000 + kPass; ++row) *At(store, 1, 0, row) = -1.0F;
   ExpectBefore(store, 0, 0);
-  EXPECT_FALSE(store.RingsHold(0, 1000 - kBack));
-  EXPECT_TRUE(store.RingsHold(0, 1000 + kPass - kBack));
+  EXPECT_FALSE(store.rings().Hold(0, 1000 - kBack));
+  EXPECT_TRUE(store.rings().Hold(0, 1000 + kPass - kBack));
 }
 
 TEST_F(Rings, ACopyOfTheirRowsIsTheStateOfAnySlotWithThoseRows) {
@@ -172,15 +172,15 @@ TEST_F(Rings, ACopyOfTheirRowsIsTheStateOfAnySlotWithThoseRows) {
     Go(store, 1, 700);
     store.SetLength(1, 0);
     store.Append(1, rows, length, 0, length);
-    EXPECT_FALSE(store.RingsHold(1, length));
-    EXPECT_TRUE(store.RingsHold(1, 0));
+    EXPECT_FALSE(store.rings().Hold(1, length));
+    EXPECT_TRUE(store.rings().Hold(1, 0));
     store.WriteRings(1, state);
     ExpectBefore(store, 1, 0);
-    EXPECT_EQ(store.RingsHold(1, length - 1), length <= 9);
+    EXPECT_EQ(store.rings().Hold(1, length - 1), length <= 9);
     Go(store, 1, length + 5);
     // Back in the slot's own path, past what the ring has.
     Go(store, 0, length + 900);
-    EXPECT_FALSE(store.RingsHold(0, length));
+    EXPECT_FALSE(store.rings().Hold(0, length));
     store.SetLength(0, length);
     store.WriteRings(0, state);
     ExpectBefore(store, 0, 0);
@@ -194,8 +194,8 @@ TEST_F(Rings, ACopiedSlotHasTheRowsThatAreThere) {
   Go(store, 0, 1000);
   store.Copy(0, 1, 900);
   ExpectBefore(store, 1, 0);
-  EXPECT_TRUE(store.RingsHold(1, 1000 - kBack));
-  EXPECT_FALSE(store.RingsHold(1, 1000 - kBack - 1));
+  EXPECT_TRUE(store.rings().Hold(1, 1000 - kBack));
+  EXPECT_FALSE(store.rings().Hold(1, 1000 - kBack - 1));
   EXPECT_EQ(*At(store, 0, 1, 899), Value(0, 899));
 }
 
