@@ -23,6 +23,7 @@
 #include "runtime/exec/placing.h"
 #include "runtime/exec/trial_build.h"
 #include "runtime/plugin/select.h"
+#include "runtime/text/pre_tokenizer.h"
 #include "runtime/text/vocabulary.h"
 
 namespace bloomery::apps {
@@ -183,8 +184,16 @@ int32_t SlotContext(int32_t asked, uint64_t trained) {
 
 void ApplyChatSurface(const plugin::ChatSurface& chat, text::VocabularyData& vocabulary) {
   vocabulary.stop_ids = chat.stop_ids;
+  vocabulary.pre_patterns = chat.pre_patterns;
+  const bool file_names_one = !vocabulary.pre.empty() && vocabulary.pre != "default";
+  const std::string& pre = file_names_one ? vocabulary.pre : chat.pre_tokenizer;
+  if (!chat.pre_patterns.empty() && text::FindPreTokenizer(pre) == nullptr) {
+    LOG(INFO) << "the file's pre-tokenizer '" << Printable(vocabulary.pre)
+              << "' is none that this host knows: the plugin's expressions split text";
+    return;
+  }
   if (chat.pre_tokenizer.empty() || chat.pre_tokenizer == vocabulary.pre) return;
-  if (vocabulary.pre.empty() || vocabulary.pre == "default") {
+  if (!file_names_one) {
     LOG(INFO) << "the file names no pre-tokenizer; the plugin's is taken: "
               << Printable(chat.pre_tokenizer);
     vocabulary.pre = chat.pre_tokenizer;

@@ -30,7 +30,8 @@ namespace bloomery::apps {
 int32_t SlotContext(int32_t asked, uint64_t trained);
 
 // The file's pre-tokenizer with what the plugin says: the plugin's where the file names none (or
-// "default"), else the file's, with a log line where they differ; and the plugin's stop ids.
+// "default"), else the file's, with a log line where they differ; the plugin's expressions where
+// that names no split that the host knows; and the plugin's stop ids.
 void ApplyChatSurface(const plugin::ChatSurface& chat, text::VocabularyData& vocabulary);
 
 // `show` for a load beside which `parts` are made: throws their failure as soon as they have

@@ -13,6 +13,10 @@
 namespace bloomery::plugin {
 namespace {
 
+// Of pre_patterns: public vocabularies need up to four expressions, the longest 400 bytes long.
+constexpr uint32_t kPatternsMax = 16;
+constexpr size_t kPatternBytesMax = 4096;
+
 class Reader {
  public:
   Reader(const bl_chat_1& chat, std::string what) : chat_(chat), what_(std::move(what)) {}
@@ -21,6 +25,11 @@ class Reader {
     RefuseUnhonoured();
     ChatSurface out;
     out.pre_tokenizer = Text("pre_tokenizer", chat_.pre_tokenizer);
+    CheckCount("n_pre_patterns", chat_.n_pre_patterns, chat_.pre_patterns != nullptr, kPatternsMax);
+    for (uint32_t i = 0; i < chat_.n_pre_patterns; ++i) {
+      out.pre_patterns.push_back(Text("pre_patterns", chat_.pre_patterns[i], kPatternBytesMax));
+      if (out.pre_patterns.back().empty()) Refuse("pre_patterns", "an empty expression");
+    }
     out.reasoning_open = Text("reasoning_open", chat_.reasoning_open);
     out.reasoning_close = Text("reasoning_close", chat_.reasoning_close);
     if (out.reasoning_open.empty() != out.reasoning_close.empty()) {
@@ -53,22 +62,19 @@ class Reader {
     };
     if (chat_.render != nullptr) refuse("render");
     if (chat_.tool_parser != nullptr) refuse("tool_parser");
-    if (chat_.n_pre_patterns != 0) refuse("pre_patterns");
   }
 
-  std::string Text(const char* field, const char* text) const {
+  std::string Text(const char* field, const char* text,
+                   size_t bytes_max = limits::kPluginTextBytesMax) const {
     if (text == nullptr) return "";
-    const size_t size = strnlen(text, limits::kPluginTextBytesMax + 1);
-    if (size > limits::kPluginTextBytesMax) {
-      Refuse(field, "more than " + std::to_string(limits::kPluginTextBytesMax) + " bytes");
-    }
+    const size_t size = strnlen(text, bytes_max + 1);
+    if (size > bytes_max) Refuse(field, "more than " + std::to_string(bytes_max) + " bytes");
     return {text, size};
   }
 
-  void CheckCount(const char* field, uint32_t n, bool has_items) const {
-    if (n > limits::kPluginStopsMax) {
-      Refuse(field, std::to_string(n) + ", at most " + std::to_string(limits::kPluginStopsMax));
-    }
+  void CheckCount(const char* field, uint32_t n, bool has_items,
+                  uint32_t most = limits::kPluginStopsMax) const {
+    if (n > most) Refuse(field, std::to_string(n) + ", at most " + std::to_string(most));
     if (n > 0 && !has_items) Refuse(field, std::to_string(n) + ", but the array is null");
   }
 

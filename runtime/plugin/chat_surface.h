@@ -12,6 +12,7 @@ namespace bloomery::plugin {
 
 struct ChatSurface {
   std::string pre_tokenizer;                    // id of a known split, or "": the file's
+  std::vector<std::string> pre_patterns;        // a split of its own: PCRE2 expressions
   std::string reasoning_open, reasoning_close;  // both empty: the models write no reasoning marks
   std::string tool_syntax;                      // "" where there is none
   std::vector<std::string> stop_texts;          // end every answer, as the request's own do
@@ -27,8 +28,8 @@ struct ChatSurface {
 
 // `table` is the plugin's bl_chat_1, or null: nothing said. `plugin` names it in errors. Throws
 // Error(kBadModel) naming the field for what breaks the ABI's rules (one mark without the other, an
-// empty stop text, a negative id, too many of either), and Error(kUnsupported) naming a member that
-// this host does not honour: render, tool_parser, pre_patterns.
+// empty stop text or expression, a negative id, too many of any), and Error(kUnsupported) naming a
+// member that this host does not honour: render, tool_parser.
 ChatSurface ReadChatSurface(const void* table, const std::string& plugin);
 
 }  // namespace bloomery::plugin

@@ -93,6 +93,13 @@ uint32_t MatchLimit(size_t bytes) {
   return kMatchStepsBase + kMatchStepsPerByte * static_cast<uint32_t>(std::min(bytes, kBytesMax));
 }
 
+// What PCRE2 says of an error.
+std::string Reason(int error) {
+  std::array<char, 128> text{};
+  pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(text.data()), text.size());
+  return text.data();
+}
+
 size_t ValidPrefix(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {
@@ -130,8 +137,13 @@ class PreTokenizer::Expression {
     int error = 0;
     PCRE2_SIZE offset = 0;
     code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                              PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr));
-    assert(code_ != nullptr && "an expression of the table does not compile");
+                              PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
+                              nullptr));
+    if (code_ == nullptr) {
+      throw Error(ErrorKind::kBadModel, "the expression '" + Printable(pattern) +
+                                            "' that text is split by does not compile, at byte " +
+                                            std::to_string(offset) + ": " + Reason(error));
+    }
     // Without JIT (a platform without it, or pages that may not be executable) matching interprets.
     pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
   }
@@ -164,15 +176,15 @@ class PreTokenizer::Matcher {
   // The first match at or after `from`; begin = text.size() where there is none. `text` is UTF-8.
   Match Find(std::string_view text, size_t from) {
     pcre2_set_match_limit(context_.get(), MatchLimit(text.size() - from));
-    int rc = Run(text, from, PCRE2_NO_UTF_CHECK);
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = Run(text, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
+    // What matches nothing is no piece: an expression of a plugin may.
+    constexpr uint32_t kOptions = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
+    int rc = Run(text, from, kOptions);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = Run(text, from, kOptions | PCRE2_NO_JIT);
     if (rc == PCRE2_ERROR_NOMATCH) return {text.size(), text.size()};
     if (rc < 0) {
-      std::array<char, 128> reason{};
-      pcre2_get_error_message(rc, reinterpret_cast<PCRE2_UCHAR*>(reason.data()), reason.size());
       throw Error(ErrorKind::kBadRequest,
                   "the text cannot be split into words at byte " + std::to_string(from) +
-                      " of a part of " + std::to_string(text.size()) + " bytes: " + reason.data());
+                      " of a part of " + std::to_string(text.size()) + " bytes: " + Reason(rc));
     }
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data_.get());
     return {bounds[0], bounds[1]};
@@ -225,7 +237,7 @@ bool PreTokenizer::SplitFrom(size_t level, std::string_view text, std::span<Matc
       return false;
     }
     if (match.begin == text.size()) break;
-    assert(match.end > match.begin && "an expression of the table matches nothing");
+    assert(match.end > match.begin && "an expression matched nothing");
     const std::string_view piece = text.substr(match.begin, match.end - match.begin);
     if (!SplitFrom(level + 1, piece, matchers, emit)) return false;
     done = match.end;

@@ -1,7 +1,8 @@
 // Cuts text into the words that byte-pair merging works inside, by the regular expressions that a
-// vocabulary was trained with. One table row a `tokenizer.ggml.pre` name. Owns compiled PCRE2 code;
-// immutable once built, any thread may split with it. Work is linear in the text for the
-// expressions of the table, and a match limit proportional to the text guards that.
+// vocabulary was trained with. One table row a `tokenizer.ggml.pre` name; a plugin may bring
+// expressions of its own. Owns compiled PCRE2 code; immutable once built, any thread may split with
+// it. Work is linear in the text for the expressions of the table, and a match limit proportional
+// to the text guards that.
 #pragma once
 
 #include <functional>
@@ -30,6 +31,7 @@ const PreTokenizerRow* FindPreTokenizer(std::string_view name);
 
 class PreTokenizer {
  public:
+  // Throws Error(kBadModel) for an expression that does not compile, with the place in it.
   explicit PreTokenizer(const PreTokenizerRow& row);
   ~PreTokenizer();
   PreTokenizer(PreTokenizer&&) noexcept;

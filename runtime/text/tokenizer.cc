@@ -97,6 +97,9 @@ struct Tokenizer::State {
            type == TokenType::kUnknown;
   }
 
+  // What `row` points to where the plugin's expressions split.
+  std::vector<std::string_view> own_expressions;
+  PreTokenizerRow own_row{};
   const PreTokenizerRow* row = nullptr;
   std::optional<PreTokenizer> pre_tokenizer;
   std::vector<TokenType> types;
@@ -119,12 +122,22 @@ Tokenizer::State::State(const VocabularyData& data) {
     Refuse("model", "unknown tokenizer model '" + Printable(data.model) + "'; known: gpt2");
   }
   row = FindPreTokenizer(data.pre);
+  if (row == nullptr && !data.pre_patterns.empty()) {
+    own_expressions.assign(data.pre_patterns.begin(), data.pre_patterns.end());
+    own_row = {.name = "the plugin's",
+               .expressions = own_expressions,
+               .add_bos = false,
+               .add_eos = false,
+               .ignore_merges = false};
+    row = &own_row;
+  }
   if (row == nullptr) {
     std::string known;
     for (const PreTokenizerRow& r : PreTokenizerRows()) {
       known += (known.empty() ? "" : ", ") + std::string(r.name);
     }
-    Refuse("pre", "unknown pre-tokenizer '" + Printable(data.pre) + "'; known: " + known);
+    Refuse("pre", "unknown pre-tokenizer '" + Printable(data.pre) + "'; known: " + known +
+                      "; the model's plugin brings no expressions of its own");
   }
   CheckSizes(data);
   pre_tokenizer.emplace(*row);

@@ -53,8 +53,10 @@ inline constexpr std::pair<std::string_view, TokenId SpecialIds::*> kSpecialIdKe
 };
 
 struct VocabularyData {
-  std::string model = "gpt2";        // tokenizer.ggml.model
-  std::string pre;                   // tokenizer.ggml.pre
+  std::string model = "gpt2";  // tokenizer.ggml.model
+  std::string pre;             // tokenizer.ggml.pre
+  // The split where `pre` names none that is known: expressions of the model's plugin.
+  std::vector<std::string> pre_patterns;
   std::vector<std::string> tokens;   // id → text in the file's spelling
   std::vector<int32_t> token_types;  // empty, or one TokenType a token
   std::vector<std::string> merges;   // "left right", lowest rank first

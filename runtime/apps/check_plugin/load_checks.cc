@@ -15,6 +15,7 @@
 #include "runtime/base/json.h"
 #include "runtime/base/utf8.h"
 #include "runtime/plugin/sized.h"
+#include "runtime/text/pre_tokenizer.h"
 
 namespace bloomery::apps::check {
 namespace {
@@ -151,6 +152,15 @@ void ChatIsSane(const Subject& subject) {
            "tool_syntax '" + Printable(chat.tool_syntax) + "' is not known to this ABI");
   }
   Expect(chat.n_pre_patterns == 0 || chat.pre_patterns != nullptr, "pre_patterns is null");
+  for (uint32_t i = 0; i < chat.n_pre_patterns; ++i) {
+    Expect(chat.pre_patterns[i] != nullptr, "pre_patterns holds null");
+    const std::string_view pattern = chat.pre_patterns[i];
+    const text::PreTokenizer compiles({.name = "the plugin's",
+                                       .expressions = {&pattern, 1},
+                                       .add_bos = false,
+                                       .add_eos = false,
+                                       .ignore_merges = false});
+  }
   Expect(chat.n_stop_texts == 0 || chat.stop_texts != nullptr, "stop_texts is null");
   Expect(chat.n_stop_ids == 0 || chat.stop_ids != nullptr, "stop_ids is null");
   for (uint32_t i = 0; i < chat.n_stop_texts; ++i) CheckText(chat.stop_texts[i], "a stop text");

@@ -60,8 +60,10 @@ typedef struct bl_chat_1 {
   uint32_t n_pre_patterns;
   const char*
       pre_tokenizer; /* id of a known split ("qwen2"), or null: the file's, or the patterns */
-  const char* const* pre_patterns; /* PCRE2 expressions applied in order */
-  const char* reasoning_open;      /* "<think>", or null */
+  /* PCRE2 expressions, each on the pieces of the one before, where the file names a split that the
+   * host does not know. */
+  const char* const* pre_patterns;
+  const char* reasoning_open; /* "<think>", or null */
   const char* reasoning_close;
   /* "hermes", "qwen_xml", "qwen_xml_inline", "glm_xml", "dsml", or null */
   const char* tool_syntax;

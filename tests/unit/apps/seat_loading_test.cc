@@ -53,6 +53,29 @@ TEST(ChatSurface, ThePluginsPreTokenizerFillsWhatTheFileLeavesOpenAndNothingElse
   EXPECT_EQ(vocabulary.pre, "");
 }
 
+// The mini vocabulary's own split takes digits one by one; this one takes what is no letter whole.
+TEST(ChatSurface, ThePluginsExpressionsSplitTextWhereTheFileNamesASplitThatNobodyKnows) {
+  text::VocabularyData vocabulary =
+      text::ReadVocabulary(model::OpenGguf(RealFileSystem(), kMini).metadata());
+  const std::string text = "a man, a plan";
+  const auto own = text::Tokenizer(vocabulary).Tokenise(text, {});
+  plugin::ChatSurface chat;
+  chat.pre_patterns = {R"(\p{L})"};
+  ApplyChatSurface(chat, vocabulary);
+  EXPECT_EQ(text::Tokenizer(vocabulary).Tokenise(text, {}), own);  // the file's split is known
+  vocabulary.pre = "nobodys";
+  ApplyChatSurface(chat, vocabulary);
+  const text::Tokenizer tokenizer(vocabulary);
+  const auto letters = tokenizer.Tokenise(text, {});
+  EXPECT_GT(letters.size(), own.size());
+  EXPECT_EQ(tokenizer.Detokenise(letters, text::SpecialText::kShown), text);
+  chat.pre_patterns = {R"(\p{L})", "(a"};
+  ApplyChatSurface(chat, vocabulary);
+  const test::Refusal refusal = test::RefusalOf([&] { text::Tokenizer{vocabulary}; });
+  EXPECT_EQ(refusal.kind, ErrorKind::kBadModel);
+  EXPECT_THAT(refusal.message, HasSubstr("'(a' that text is split by does not compile, at byte 2"));
+}
+
 TEST(ChatSurface, ThePluginsStopIdsEndAnAnswerAndOneOutsideTheVocabularyIsRefused) {
   text::VocabularyData vocabulary =
       text::ReadVocabulary(model::OpenGguf(RealFileSystem(), kMini).metadata());

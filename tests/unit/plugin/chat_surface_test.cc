@@ -73,11 +73,26 @@ TEST(ChatSurface, MembersThatAreNotHonouredAreRefusedByName) {
   const bl_tool_parser parser{};
   chat.tool_parser = &parser;
   EXPECT_THAT(RefusalOf(chat, ErrorKind::kUnsupported), HasSubstr("field tool_parser"));
-  chat = Chat();
-  const char* const patterns[] = {"a+"};
-  chat.pre_patterns = patterns;
+}
+
+TEST(ChatSurface, ExpressionsThatSplitTextAreCopiedAndBounded) {
+  bl_chat_1 chat = Chat();
+  const std::string longest(4096, 'a'), too_long(4097, 'a');
+  std::vector<const char*> patterns(16, longest.c_str());
+  chat.pre_patterns = patterns.data();
+  chat.n_pre_patterns = 16;
+  EXPECT_EQ(ReadChatSurface(&chat, "p").pre_patterns, std::vector<std::string>(16, longest));
+  patterns.back() = too_long.c_str();
+  EXPECT_THAT(RefusalOf(chat), HasSubstr("field pre_patterns: more than 4096 bytes"));
+  patterns.back() = "";
+  EXPECT_THAT(RefusalOf(chat), HasSubstr("field pre_patterns: an empty expression"));
+  patterns.push_back("a");
+  chat.pre_patterns = patterns.data();
+  chat.n_pre_patterns = 17;
+  EXPECT_THAT(RefusalOf(chat), HasSubstr("field n_pre_patterns: 17, at most 16"));
+  chat.pre_patterns = nullptr;
   chat.n_pre_patterns = 1;
-  EXPECT_THAT(RefusalOf(chat, ErrorKind::kUnsupported), HasSubstr("field pre_patterns"));
+  EXPECT_THAT(RefusalOf(chat), HasSubstr("n_pre_patterns: 1, but the array is null"));
 }
 
 TEST(ChatSurface, BrokenTablesAreRefusedByField) {

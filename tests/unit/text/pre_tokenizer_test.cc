@@ -105,6 +105,17 @@ TEST(PreTokenizerTest, ExpressionsRunOneAfterAnotherAndLeaveTheirGaps) {
   EXPECT_THAT(Split(pre, "xaay12345zoo"), ElementsAre("x", "aa", "y", "123", "45", "z", "oo"));
 }
 
+TEST(PreTokenizerTest, AnExpressionThatMayMatchNothingSplitsByWhatItMatches) {
+  constexpr std::string_view kPerhaps[] = {"x*"};
+  const PreTokenizer pre({.name = "test",
+                          .expressions = kPerhaps,
+                          .add_bos = false,
+                          .add_eos = false,
+                          .ignore_merges = false});
+  EXPECT_THAT(Split(pre, "axxbx"), ElementsAre("a", "xx", "b", "x"));
+  EXPECT_THAT(Split(pre, "ab"), ElementsAre("ab"));
+}
+
 TEST(PreTokenizerTest, UnknownNamesAreNull) {
   EXPECT_EQ(FindPreTokenizer("qwen"), nullptr);
   EXPECT_EQ(FindPreTokenizer(""), nullptr);
