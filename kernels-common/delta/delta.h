@@ -53,5 +53,8 @@ struct DeltaArgs {
 };
 inline constexpr std::size_t kDeltaValuesMax = 512;
 inline constexpr std::size_t kDeltaSums = 8;
+// Rows of a chunk of the form for prompts (cpu/delta.h): 64 is a tenth slower,
+// docs/measurements/cpu.md.
+inline constexpr std::size_t kDeltaChunk = 32;
 
 }  // namespace bloomery::kernels

@@ -435,6 +435,7 @@ exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
   options.k_type = DtypeOf(settings.type_k);
   options.v_type = DtypeOf(settings.type_v);
   options.kernels = settings.isa;
+  options.delta_chunks = settings.delta_chunks;
   const bool host =
       settings.placing.card_layers == 0U || settings.placing.place == memory::Place::kHost;
   options.device = host ? "none" : settings.device;

@@ -58,6 +58,9 @@ struct SeatOptions {
   bl_dtype k_type = BL_F16;  // F32, F16 or Q8_0
   bl_dtype v_type = BL_F16;
   std::string kernels = "auto";  // ops::FindBackend
+  // The delta rule of recurrent layers goes over prompts in chunks on the CPU: faster, and equal to
+  // row by row within a band, so that a row's bits follow the batch it is in.
+  bool delta_chunks = false;
   // "auto": the first card that can hold the whole model, else the first that can hold a split,
   // else the CPU, each with a log line (a warning for the CPU where there is a driver); "none" or
   // "cpu"; or a card's name, "CUDA0". With a draft head no card can be had: CheckDraftDevice.

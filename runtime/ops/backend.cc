@@ -57,6 +57,10 @@ constexpr Backend CpuBackend() {
                        size_t end) { cpu::ShortConv(kIsa, args, rows, begin, end); },
       .delta = [](const kernels::DeltaArgs& args, size_t rows,
                   size_t head) { cpu::Delta(kIsa, args, rows, head); },
+      .delta_chunks_scratch = cpu::DeltaChunksScratchBytes,
+      .delta_chunks =
+          [](const kernels::DeltaArgs& args, size_t rows, size_t head,
+             std::span<std::byte> scratch) { cpu::DeltaChunks(kIsa, args, rows, head, scratch); },
       .embed = [](const kernels::EmbedArgs& args, size_t begin,
                   size_t end) { cpu::Embed(kIsa, args, begin, end); },
       .attention_scratch = cpu::AttentionScratchBytes,
@@ -145,6 +149,8 @@ constexpr Backend kReference = {
     .gate = ref::Gate,
     .short_conv = ref::ShortConv,
     .delta = ref::Delta,
+    .delta_chunks_scratch = nullptr,
+    .delta_chunks = nullptr,
     .embed = ref::Embed,
     .attention_scratch = [](const kernels::AttentionArgs& args) -> size_t {
       return AttentionReferenceFloats(args) * sizeof(float);

@@ -35,6 +35,10 @@ struct Backend {
   void (*short_conv)(const kernels::ShortConvArgs& args, size_t rows, size_t channel_begin,
                      size_t channel_end);
   void (*delta)(const kernels::DeltaArgs& args, size_t rows, size_t head);
+  // Null in the references: they have no other order of sums.
+  size_t (*delta_chunks_scratch)(const kernels::DeltaArgs& args);
+  void (*delta_chunks)(const kernels::DeltaArgs& args, size_t rows, size_t head,
+                       std::span<std::byte> scratch);
   void (*embed)(const kernels::EmbedArgs& args, size_t row_begin, size_t row_end);
   size_t (*attention_scratch)(const kernels::AttentionArgs& args);
   void (*attention)(const kernels::AttentionArgs& args, size_t row_begin, size_t row_end,

@@ -104,14 +104,14 @@ class ShortConvStep : public Step {
 class DeltaStep : public Step {
  public:
   DeltaStep(const Backend& backend, const kernels::DeltaArgs& args, const bl_plane_view& plane,
-            const bl_rows& rows)
-      : backend_(backend), args_(args), plane_(plane), rows_(rows) {}
+            const bl_rows& rows, bool chunks)
+      : backend_(backend), args_(args), plane_(plane), rows_(rows), chunks_(chunks) {}
 
   int32_t Tasks() const override {
     return *rows_.n_segments * static_cast<int32_t>(args_.value_heads);
   }
 
-  bl_status Run(int32_t task, Worker* /*worker*/) const override {
+  bl_status Run(int32_t task, Worker* worker) const override {
     const auto heads = static_cast<int32_t>(args_.value_heads);
     const auto head = static_cast<size_t>(task % heads);
     ForStretches(plane_, rows_, rows_.segments[task / heads],
@@ -125,7 +125,11 @@ class DeltaStep : public Step {
                    args.out += first * args.value_heads * args.value_dim;
                    args.state_in = before;
                    args.state_out = behind;
-                   backend_.delta(args, count, head);
+                   if (chunks_ && count >= kDeltaChunkRowsMin) {
+                     backend_.delta_chunks(args, count, head, worker->scratch);
+                   } else {
+                     backend_.delta(args, count, head);
+                   }
                  });
     return BL_OK;
   }
@@ -135,6 +139,7 @@ class DeltaStep : public Step {
   kernels::DeltaArgs args_;
   bl_plane_view plane_;
   const bl_rows& rows_;
+  bool chunks_;
 };
 
 void CheckPositive(std::string_view key, double value) {
@@ -279,8 +284,8 @@ std::unique_ptr<Step> MakeShortConv(const Backend& backend, const kernels::Short
 }
 
 std::unique_ptr<Step> MakeDelta(const Backend& backend, const kernels::DeltaArgs& args,
-                                const bl_plane_view& plane, const bl_rows& rows) {
-  return std::make_unique<DeltaStep>(backend, args, plane, rows);
+                                const bl_plane_view& plane, const bl_rows& rows, bool chunks) {
+  return std::make_unique<DeltaStep>(backend, args, plane, rows, chunks);
 }
 
 void AddRecurrentOperators(std::vector<graph::OperatorSchema>* out) {

@@ -34,7 +34,11 @@ std::unique_ptr<Step> MakeL2Norm(const Backend& backend, const kernels::L2NormAr
 std::unique_ptr<Step> MakeShortConv(const Backend& backend, const kernels::ShortConvArgs& args,
                                     const bl_plane_view& plane, const bl_rows& rows,
                                     int32_t threads);
+// `chunks`: rows of a prompt in the backend's other order of sums, which it must have.
 std::unique_ptr<Step> MakeDelta(const Backend& backend, const kernels::DeltaArgs& args,
-                                const bl_plane_view& plane, const bl_rows& rows);
+                                const bl_plane_view& plane, const bl_rows& rows, bool chunks);
+
+// Rows that follow each other from which on chunks are faster (docs/measurements/cpu.md).
+inline constexpr size_t kDeltaChunkRowsMin = 8;
 
 }  // namespace bloomery::ops

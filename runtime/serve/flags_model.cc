@@ -34,6 +34,11 @@ constexpr Flag kFlags[] = {
      .fallback = "auto", .choices = exec::kKernelChoices,
      .help = "Which kernels run on the CPU. Every choice gives the same bits.",
      .apply = BLOOMERY_SET(s.isa = i.text)},
+    {.group = "Model", .names = "--delta-rule", .env = "BLOOMERY_DELTA_RULE", .value = kChoice,
+     .metavar = "FORM", .fallback = "rows", .choices = "rows|chunks",
+     .help = "How recurrent layers go over prompts on the CPU: rows, with the same bits whatever the "
+             "batch, or chunks, faster and equal within a band (docs/numeric-rule.md).",
+     .apply = BLOOMERY_SET(s.delta_chunks = i.text == "chunks")},
     {.group = "Model", .names = "--host-budget", .env = "BLOOMERY_HOST_BUDGET", .value = kText,
      .metavar = "BYTES", .fallback = "what the machine has available",
      .help = "Host memory the server may plan with: bytes, or a number with KiB, MiB or GiB. It "

@@ -35,7 +35,8 @@ struct ServeSettings {
   std::vector<std::string> aliases;
   std::vector<std::string> tags;
   std::vector<std::string> plugin_dirs;
-  std::string isa = "auto";  // exec::kKernelChoices
+  std::string isa = "auto";   // exec::kKernelChoices
+  bool delta_chunks = false;  // exec::SeatOptions
   exec::LoadMode load_mode = exec::LoadMode::kAuto;
   std::string device = "auto";  // "auto", "none", or a card: "CUDA0"
   bool list_devices = false;    // only print the cards

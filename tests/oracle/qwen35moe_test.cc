@@ -51,6 +51,28 @@ TEST(MiniQwen35moe, HiddenStatesAndRoutingMeetTheBandWithHalfPrecisionPlanes) {
   ExpectInnerValuesInBand(Mini(), "long");
 }
 
+// The delta rule in chunks meets what row by row meets, in batches that end inside chunks too.
+void ExpectChunksExact(const Subject& subject) {
+  exec::SeatOptions options = OracleOptions(BL_F32);
+  options.delta_chunks = true;
+  ExpectPromptsExact(subject, options, {1, 3, 37, 64, 512});
+  ExpectEval(Evaluate(subject, options), subject.eval_row_exact, subject.eval_row_exact);
+}
+
+TEST(MiniQwen35moe, PromptsInChunksMeetTheFloat32Column) { ExpectChunksExact(Mini()); }
+
+TEST(MiniQwen35moe, ChunksAreABandAndRowsAreNot) {
+  exec::SeatOptions options = OracleOptions(BL_F32);
+  EXPECT_THAT(LoadThroughPlugin(Mini().model, options).seat->inexact_operators(),
+              testing::IsEmpty());
+  options.delta_chunks = true;
+  EXPECT_THAT(LoadThroughPlugin(Mini().model, options).seat->inexact_operators(),
+              testing::ElementsAre("delta_rule/1 (band)"));
+  options.kernels = "reference";  // which have rows alone
+  EXPECT_THAT(LoadThroughPlugin(Mini().model, options).seat->inexact_operators(),
+              testing::IsEmpty());
+}
+
 exec::SeatOptions ThreeSlots() {
   return {.slots = 3, .slot_context = 512, .rows_max = 64, .pin = false};
 }
@@ -135,6 +157,8 @@ class LargeQwen35moe : public testing::Test {
 TEST_F(LargeQwen35moe, EveryPromptMeetsTheFloat32ColumnInEveryBatchSize) {
   ExpectPromptsExact(Large(), OracleOptions(BL_F32), {1, 3, 64, 512});
 }
+
+TEST_F(LargeQwen35moe, PromptsInChunksMeetTheFloat32Column) { ExpectChunksExact(Large()); }
 
 TEST_F(LargeQwen35moe, HiddenStatesAndRoutingMeetTheFloat32Column) { ExpectInnerValues(Large()); }
 

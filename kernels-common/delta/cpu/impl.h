@@ -101,17 +101,24 @@ void DeltaColumns(float* s, std::size_t n_k, std::size_t n_v, const float* q, co
   for (std::size_t j = 0; j < kVectors; ++j) V::Store(out + j * V::kLanes, read.Joined(j));
 }
 
+// Where the head's state behind the call goes, holding the one before it.
+inline float* StateToChange(const DeltaArgs& args, std::size_t head) {
+  const std::size_t values = args.key_dim * args.value_dim;
+  float* s = args.state_out + head * values;
+  if (args.state_in == nullptr) {
+    std::fill_n(s, values, 0.0F);
+  } else if (args.state_in != args.state_out) {
+    std::copy_n(args.state_in + head * values, values, s);
+  }
+  return s;
+}
+
 // value_dim is a multiple of V::kLanes.
 template <class V>
 void DeltaLanes(const DeltaArgs& args, std::size_t rows, std::size_t head) {
   const std::size_t n_k = args.key_dim;
   const std::size_t n_v = args.value_dim;
-  float* s = args.state_out + head * n_k * n_v;
-  if (args.state_in == nullptr) {
-    std::fill_n(s, n_k * n_v, 0.0F);
-  } else if (args.state_in != args.state_out) {
-    std::copy_n(args.state_in + head * n_k * n_v, n_k * n_v, s);
-  }
+  float* s = StateToChange(args, head);
   // Eight sums of so many vectors and what meets them fit the registers.
   constexpr std::size_t kVectors = V::kLanes == 16 ? 2 : 1;
   for (std::size_t row = 0; row < rows; ++row) {

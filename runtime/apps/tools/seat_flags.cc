@@ -47,6 +47,7 @@ void SetPlacing(const SeatFlags& flags, exec::SeatOptions& options) {
   give("--host-budget", flags.host_budget);
   give("--residency", flags.residency);
   give("--routing-trace", flags.routing_trace);
+  give("--delta-rule", flags.delta_rule);
   for (const std::string& rules : flags.tensor_rules) give("--override-tensor", rules);
   const serve::ServeSettings settings = serve::ParseFlags(sources).settings;
   options.placing = settings.placing;
@@ -55,6 +56,7 @@ void SetPlacing(const SeatFlags& flags, exec::SeatOptions& options) {
   options.card_margin = settings.fit_margin_bytes;
   options.residency.kind = settings.residency;
   options.residency.trace = settings.routing_trace;
+  options.delta_chunks = settings.delta_chunks;
   options.device = settings.placing.card_layers == 0U ? "none" : flags.device;
 }
 
@@ -88,6 +90,8 @@ void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
             &flags.residency)
       .Text({"--routing-trace"}, "FILE", "write which experts every row picked",
             &flags.routing_trace)
+      .Text({"--delta-rule"}, "FORM", "recurrent layers over prompts on the CPU: rows or chunks",
+            &flags.delta_rule)
       .Text({"-ctk", "--cache-type-k"}, "TYPE", "of the keys kept: f32, f16, q8_0", &flags.type_k)
       .Text({"-ctv", "--cache-type-v"}, "TYPE", "of the values kept", &flags.type_v)
       .Text({"-lm", "--load-mode"}, "MODE",

@@ -33,10 +33,11 @@ struct SeatFlags {
   std::string host_budget;
   std::string residency;
   std::string routing_trace;
+  std::string delta_rule;
 };
 
 // -m, --plugin-dir, -ub, -dev, --isa (also --kernels), -ctk, -ctv, -lm, --mmap, --no-mmap, --place,
-// -ngl, -ncmoe, -ot, --card-budget, --host-budget, --residency, --routing-trace.
+// -ngl, -ncmoe, -ot, --card-budget, --host-budget, --residency, --routing-trace, --delta-rule.
 void AddSeatFlags(Arguments& arguments, SeatFlags& flags);
 
 struct LoadedSeat {

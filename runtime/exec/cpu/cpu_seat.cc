@@ -142,6 +142,7 @@ std::vector<LoweredGraph> CpuSeat::LowerAll(
                      .threads = ThreadsOf(options),
                      .slots = limits_.slots,
                      .slot_context = limits_.slot_context,
+                     .delta_chunks = options.delta_chunks,
                      .wanted = {"logits"}};
   lower.wanted.insert(lower.wanted.end(), observe.begin(), observe.end());
   std::vector<LoweredGraph> lowered;

@@ -18,7 +18,8 @@ struct LowerOptions {
   const ops::Backend* backend = nullptr;  // for scratch sizes
   int32_t threads = 1;                    // that will run the program
   int32_t slots = 1;
-  int32_t slot_context = 0;              // rows of a slot's planes
+  int32_t slot_context = 0;   // rows of a slot's planes
+  bool delta_chunks = false;  // the delta rule of prompts in chunks, where the backend has them
   std::vector<std::string> wanted = {};  // exports to keep to the end of the pass
 };
 

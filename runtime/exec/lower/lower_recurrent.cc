@@ -93,6 +93,11 @@ void Lowering::DeltaRule(const graph::Node& node) {
   args.tiled = node.attrs.Str("head_order", "tiled") == "tiled";
   std::vector<BufferId> uses(in.begin(), in.end());
   uses.push_back(out);
+  const bool chunks = options_.delta_chunks && options_.backend->delta_chunks != nullptr;
+  if (chunks) {
+    Scratch(options_.backend->delta_chunks_scratch(args));
+    NoteClass(*node.op, BL_BAND);
+  }
   Emit(uses, [=](const Binder& b) {
     kernels::DeltaArgs bound = args;
     bound.q = b.Floats(in[0]);
@@ -103,7 +108,7 @@ void Lowering::DeltaRule(const graph::Node& node) {
     bound.out = b.Floats(out);
     bound.decay = b.WeightFloats(decay);
     bound.dt_bias = b.WeightFloats(dt_bias);
-    return ops::MakeDelta(b.backend(), bound, b.Plane(plane), b.inputs().rows());
+    return ops::MakeDelta(b.backend(), bound, b.Plane(plane), b.inputs().rows(), chunks);
   });
 }
 

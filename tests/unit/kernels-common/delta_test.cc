@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <span>
+#include <vector>
+
 #include "kernels-common/delta/reference.h"
 #include "kernels-common/elementwise/cpu/elementwise.h"
 #include "kernels-common/elementwise/reference.h"
@@ -128,6 +134,168 @@ TEST(Delta, IsTheFormulaInF64) {
         }
       }
     }
+  }
+}
+
+// The rule in f64 from the f32 inputs, and how far outputs and states are from it.
+class ExactDelta {
+ public:
+  ExactDelta(const DeltaCase& c, std::size_t rows) : c_(c), out_(c.v.size()) {
+    state_.assign(c.state.begin(), c.state.end());
+    if (c.args.state_in == nullptr) std::fill(state_.begin(), state_.end(), 0.0);
+    for (std::size_t h = 0; h < c.args.value_heads; ++h) {
+      for (std::size_t r = 0; r < rows; ++r) Row(r, h);
+    }
+  }
+  // The largest difference as a share of the largest value.
+  static double Off(std::span<const float> got, const std::vector<double>& want) {
+    double off = 0;
+    double most = 0;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      off = std::max(off, std::abs(static_cast<double>(got[i]) - want[i]));
+      most = std::max(most, std::abs(want[i]));
+    }
+    return off / most;
+  }
+  const std::vector<double>& out() const { return out_; }
+  const std::vector<double>& state() const { return state_; }
+
+ private:
+  void Row(std::size_t r, std::size_t h) {
+    const DeltaArgs& args = c_.args;
+    const std::size_t n_k = args.key_dim;
+    const std::size_t n_v = args.value_dim;
+    const std::size_t at = r * args.value_heads + h;
+    const float* k = &c_.k[(r * args.key_heads + args.KeyHead(h)) * n_k];
+    const float* q = &c_.q[(r * args.key_heads + args.KeyHead(h)) * n_k];
+    const double x = static_cast<double>(c_.a[at]) + static_cast<double>(c_.dt_bias[h]);
+    const double d = std::exp(static_cast<double>(c_.decay[h]) * std::log1p(std::exp(x)));
+    const double strength = 1.0 / (1.0 + std::exp(-static_cast<double>(c_.b[at])));
+    double* s = &state_[h * n_k * n_v];
+    for (std::size_t j = 0; j < n_v; ++j) {
+      double m = 0;
+      for (std::size_t i = 0; i < n_k; ++i) m += d * s[i * n_v + j] * static_cast<double>(k[i]);
+      const double u = strength * (static_cast<double>(c_.v[at * n_v + j]) - m);
+      double o = 0;
+      for (std::size_t i = 0; i < n_k; ++i) {
+        s[i * n_v + j] = d * s[i * n_v + j] + static_cast<double>(k[i]) * u;
+        o += s[i * n_v + j] * static_cast<double>(q[i]);
+      }
+      out_[at * n_v + j] = o;
+    }
+  }
+
+  const DeltaCase& c_;
+  std::vector<double> out_, state_;
+};
+
+// Keys and queries of length one, as the model's; decays from almost none to all at once.
+DeltaCase ChunkCase(std::size_t rows, std::uint64_t seed) {
+  Random random(seed);
+  DeltaCase c(rows, 1 + random.Below(2), 1 + random.Below(3),
+              8 * (1 + random.Below(16)) + random.Below(4), 16 * (1 + random.Below(9)), seed);
+  for (std::vector<float>* x : {&c.q, &c.k}) {
+    for (std::size_t i = 0; i < x->size(); i += c.args.key_dim) {
+      double squares = 0;
+      for (std::size_t d = 0; d < c.args.key_dim; ++d) {
+        squares += static_cast<double>((*x)[i + d]) * static_cast<double>((*x)[i + d]);
+      }
+      for (std::size_t d = 0; d < c.args.key_dim; ++d) {
+        (*x)[i + d] =
+            static_cast<float>(static_cast<double>((*x)[i + d]) / std::sqrt(squares + 1e-6));
+      }
+    }
+  }
+  c.args.tiled = random.Below(2) == 0;
+  if (random.Below(3) == 0) c.args.state_in = nullptr;
+  return c;
+}
+
+struct DeltaResult {
+  std::vector<float> out, state;
+};
+
+// In calls of these many rows, the state handed from each to the next.
+DeltaResult InChunks(const DeltaCase& c, Isa isa, const std::vector<std::size_t>& calls) {
+  DeltaResult result{std::vector<float>(c.v.size(), 7.0F),
+                     std::vector<float>(c.state.size(), 7.0F)};
+  DeltaArgs args = c.args;
+  args.out = result.out.data();
+  args.state_out = result.state.data();
+  testing::AlignedBytes scratch(cpu::DeltaChunksScratchBytes(args));
+  std::ranges::fill(scratch.span(), std::byte{0xFF});  // NaN: what was not written shows
+  std::size_t first = 0;
+  for (const std::size_t rows : calls) {
+    DeltaArgs call = RowsOf(args, first);
+    if (first > 0) call.state_in = result.state.data();
+    for (std::size_t h = 0; h < args.value_heads; ++h) {
+      cpu::DeltaChunks(isa, call, rows, h, scratch.span());
+    }
+    first += rows;
+  }
+  return result;
+}
+
+// The stated band: both forms are this near to the f64 rule, by the largest value of the case.
+constexpr double kDeltaBand = 2e-6;
+
+TEST(DeltaChunks, AreTheRuleWithinTheBandInEveryLength) {
+  double chunks = 0;
+  double steps = 0;
+  for (const std::size_t rows : {1, 2, 3, 5, 63, 64, 65, 66, 127, 128, 130, 200, 257}) {
+    const DeltaCase c = ChunkCase(rows, 900 + rows);
+    const ExactDelta exact(c, rows);
+    DeltaResult step{std::vector<float>(c.v.size()), std::vector<float>(c.state.size())};
+    DeltaArgs args = c.args;
+    args.out = step.out.data();
+    args.state_out = step.state.data();
+    for (std::size_t h = 0; h < args.value_heads; ++h) reference::Delta(args, rows, h);
+    steps = std::max({steps, ExactDelta::Off(step.out, exact.out()),
+                      ExactDelta::Off(step.state, exact.state())});
+    const DeltaResult scalar = InChunks(c, Isa::kScalar, {rows});
+    for (const Isa isa : AvailableIsas()) {
+      const DeltaResult got = InChunks(c, isa, {rows});
+      chunks = std::max({chunks, ExactDelta::Off(got.out, exact.out()),
+                         ExactDelta::Off(got.state, exact.state())});
+      EXPECT_EQ(FirstDifference(got.out, scalar.out), got.out.size()) << IsaName(isa);
+      EXPECT_EQ(FirstDifference(got.state, scalar.state), got.state.size()) << IsaName(isa);
+    }
+  }
+  EXPECT_LT(chunks, kDeltaBand);
+  EXPECT_LT(steps, kDeltaBand);
+  RecordProperty("chunks", std::to_string(chunks));
+  std::printf("off the f64 rule: chunks %.2e, steps %.2e\n", chunks, steps);
+}
+
+TEST(DeltaChunks, HandTheirStateOnInCallsOfAnyLength) {
+  constexpr std::size_t kRows = 200;
+  const DeltaCase c = ChunkCase(kRows, 77);
+  const ExactDelta exact(c, kRows);
+  for (const std::vector<std::size_t>& calls :
+       std::vector<std::vector<std::size_t>>{{1, 2, 64, 133}, {64, 64, 72}, {100, 100}, {199, 1}}) {
+    for (const Isa isa : AvailableIsas()) {
+      const DeltaResult got = InChunks(c, isa, calls);
+      EXPECT_LT(ExactDelta::Off(got.out, exact.out()), kDeltaBand);
+      EXPECT_LT(ExactDelta::Off(got.state, exact.state()), kDeltaBand);
+    }
+  }
+  // Whole chunks are the same wherever calls end between them.
+  const DeltaResult whole = InChunks(c, AvailableIsas().back(), {kRows});
+  const DeltaResult parts = InChunks(c, AvailableIsas().back(), {64, 128, 8});
+  EXPECT_EQ(FirstDifference(parts.out, whole.out), whole.out.size());
+  EXPECT_EQ(FirstDifference(parts.state, whole.state), whole.state.size());
+}
+
+// A state that decays at once, and one that never does over a thousand rows.
+TEST(DeltaChunks, StayFiniteAndNearAtBothEndsOfDecay) {
+  for (const float decay : {-80.0F, -1e-6F}) {
+    constexpr std::size_t kRows = 1000;
+    DeltaCase c = ChunkCase(kRows, 5);
+    std::fill(c.decay.begin(), c.decay.end(), decay);
+    const ExactDelta exact(c, kRows);
+    const DeltaResult got = InChunks(c, AvailableIsas().back(), {kRows});
+    EXPECT_LT(ExactDelta::Off(got.out, exact.out()), 2 * kDeltaBand) << decay;
+    EXPECT_LT(ExactDelta::Off(got.state, exact.state()), 2 * kDeltaBand) << decay;
   }
 }
 
