@@ -34,10 +34,10 @@ class Reader {
       return std::ranges::any_of(hyper_.layers, what);
     };
     if (any(&LayerHyper::routed)) ReadExperts();
-    if (!std::ranges::all_of(hyper_.layers, &LayerHyper::routed)) {
+    if (hyper_.draft_layers > 0 || !std::ranges::all_of(hyper_.layers, &LayerHyper::routed)) {
       hyper_.ff = In("feed_forward_length", 1, kWidthMax);
     }
-    if (any(&LayerHyper::sliding)) {
+    if (hyper_.draft.sliding || any(&LayerHyper::sliding)) {
       hyper_.window = In("attention.sliding_window", 1, kWindowMax);
       const std::string base = model_.ArchKey("rope.freq_base_swa");
       hyper_.rope_base_sliding =
@@ -77,7 +77,8 @@ class Reader {
     RefuseUnless(HasTensor(0, "attn_norm.weight"),
                  "tensor 'blk.0.attn_norm.weight' is missing: this file holds the draft layers of "
                  "a model alone, from 'blk." +
-                     std::to_string(blocks - drafts) + "' on; open the model's own file");
+                     std::to_string(blocks - drafts) +
+                     "' on; open the model's own file, and give this one as -md");
     return drafts;
   }
 
@@ -108,7 +109,7 @@ class Reader {
     };
     check(kv_key, kv_heads.size());
     check(pattern_key, sliding.size());
-    for (uint32_t l = 0; l < layers; ++l) {
+    for (uint32_t l = 0; l < layers + std::min(1U, hyper_.draft_layers); ++l) {
       const int64_t kv = kv_heads[l];
       RefuseUnless(kv > 0 && hyper_.heads % static_cast<uint64_t>(kv) == 0,
                    "metadata key '" + kv_key + "', item " + std::to_string(l) + " is " +
@@ -117,11 +118,16 @@ class Reader {
                        "' = " + std::to_string(hyper_.heads));
       CheckFused(l, static_cast<uint64_t>(kv));
       // One of a layer's tensors says of which kind it is, so that a missing one is missed.
-      hyper_.layers.push_back({.sliding = sliding[l],
-                               .fused = !HasTensor(l, "attn_q.weight"),
-                               .routed = HasAny(l, {"ffn_gate_inp.weight", "ffn_gate_exps.weight",
-                                                    "ffn_up_exps.weight", "ffn_down_exps.weight"}),
-                               .kv_heads = static_cast<uint64_t>(kv)});
+      const LayerHyper layer{.sliding = sliding[l],
+                             .fused = !HasTensor(l, "attn_q.weight"),
+                             .routed = HasAny(l, {"ffn_gate_inp.weight", "ffn_gate_exps.weight",
+                                                  "ffn_up_exps.weight", "ffn_down_exps.weight"}),
+                             .kv_heads = static_cast<uint64_t>(kv)};
+      if (l == layers) {
+        hyper_.draft = layer;
+        continue;
+      }
+      hyper_.layers.push_back(layer);
       hyper_.biased = hyper_.biased || HasTensor(l, "exp_probs_b.bias");
     }
   }

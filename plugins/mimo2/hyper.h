@@ -17,7 +17,8 @@ struct LayerHyper {
 
 struct Hyper {
   std::vector<LayerHyper> layers;  // of the trunk
-  uint32_t draft_layers = 0;       // behind it in the file: not computed
+  uint32_t draft_layers = 0;       // behind it: the first is run where drafts are wanted
+  LayerHyper draft;                // that one
   uint64_t width = 0;              // of the residual stream
   uint64_t heads = 0;
   uint64_t key_dim = 0;    // of one head, queries and keys

@@ -22,6 +22,8 @@
 #include "runtime/base/utf8.h"
 #include "runtime/exec/placing.h"
 #include "runtime/exec/trial_build.h"
+#include "runtime/model/draft_file.h"
+#include "runtime/model/gguf.h"
 #include "runtime/plugin/select.h"
 #include "runtime/text/pre_tokenizer.h"
 #include "runtime/text/vocabulary.h"
@@ -82,6 +84,15 @@ bool Drafting(const serve::ServeSettings& settings) {
 // By the model's own draft head.
 bool DraftsOfHead(const serve::ServeSettings& settings) {
   return Drafting(settings) && settings.draft.kind == engine::DraftKind::kMtp;
+}
+
+// The file of draft layers is opened where they are run.
+model::ModelFile OpenModel(const serve::ServeSettings& settings, const std::string& path,
+                           const plugin::Discovery& discovery) {
+  model::ModelFile model = OpenModelAt(path, discovery);
+  if (settings.draft_file.empty() || !DraftsOfHead(settings)) return model;
+  return model::WithDraftFile(std::move(model),
+                              model::OpenGguf(RealFileSystem(), settings.draft_file));
 }
 
 // Seconds since 1970; the start of this process for a file that does not say.
@@ -217,7 +228,7 @@ ServedModel::ServedModel(const serve::ServeSettings& asked, const std::string& p
                          const LoadWatch& watch) {
   const plugin::Discovery discovery =
       plugin::Discover(plugin::SearchList(asked.plugin_dirs, plugin_path_variable, executable));
-  model_ = std::make_unique<model::ModelFile>(OpenModelAt(path, discovery));
+  model_ = std::make_unique<model::ModelFile>(OpenModel(asked, path, discovery));
   for (const plugin::Verdict& verdict : discovery.verdicts) {
     if (verdict.skipped) LOG(WARNING) << "plugin skipped: " << verdict.path << ": " << verdict.text;
   }

@@ -39,19 +39,33 @@ bool Checkpoints::Due(int32_t length, int32_t prompt) const {
   return on() && length > 0 && (length % kEvery == 0 || length == prompt - kBack);
 }
 
-void Checkpoints::Take(int32_t slot, std::span<const text::TokenId> tokens) {
-  if (!on() || tokens.empty()) return;
+bool Checkpoints::Touch(std::span<const text::TokenId> tokens) {
   const auto same = std::ranges::find_if(held_, [&](const CheckpointPtr& each) {
     return each->tokens.size() == tokens.size() && Begins(each->tokens, tokens);
   });
-  if (same != held_.end()) {
-    held_.splice(held_.begin(), held_, same);
-    return;
-  }
+  if (same == held_.end()) return false;
+  held_.splice(held_.begin(), held_, same);
+  return true;
+}
+
+bool Checkpoints::MakeRoom(uint64_t bytes) {
+  if (bytes > bytes_max_) return false;
+  while (!held_.empty() && bytes_ + bytes > bytes_max_) Drop(std::prev(held_.end()));
+  return true;
+}
+
+void Checkpoints::Put(CheckpointPtr checkpoint) {
+  if (Touch(checkpoint->tokens) || !MakeRoom(checkpoint->bytes())) return;
+  bytes_ += checkpoint->bytes();
+  held_.push_front(std::move(checkpoint));
+}
+
+void Checkpoints::Take(int32_t slot, std::span<const text::TokenId> tokens) {
+  if (!on() || tokens.empty()) return;
+  if (Touch(tokens)) return;
   const uint64_t bytes = tokens.size_bytes() + state_bytes_;
-  if (bytes > bytes_max_) return;
   try {
-    while (!held_.empty() && bytes_ + bytes > bytes_max_) Drop(std::prev(held_.end()));
+    if (!MakeRoom(bytes)) return;
     auto made = std::make_shared<Checkpoint>();
     made->tokens.assign(tokens.begin(), tokens.end());
     made->state.resize(state_bytes_);
@@ -90,20 +104,45 @@ void Checkpoints::Thin(const Checkpoint& newest) {
   }
 }
 
-void Checkpoints::Drop(std::list<CheckpointPtr>::iterator at) {
+void Checkpoints::Drop(Held::const_iterator at) {
   bytes_ -= (*at)->bytes();
   held_.erase(at);
 }
 
-CheckpointPtr Checkpoints::Longest(std::span<const text::TokenId> tokens) {
+Checkpoints::Held::const_iterator Checkpoints::Find(std::span<const text::TokenId> tokens) const {
   auto best = held_.end();
   for (auto each = held_.begin(); each != held_.end(); ++each) {
     if (best != held_.end() && (*each)->length() <= (*best)->length()) continue;
     if (Begins((*each)->tokens, tokens)) best = each;
   }
+  return best;
+}
+
+CheckpointPtr Checkpoints::Longest(std::span<const text::TokenId> tokens) {
+  const auto best = Find(tokens);
   if (best == held_.end()) return nullptr;
   held_.splice(held_.begin(), held_, best);
   return *best;
+}
+
+int32_t Checkpoints::LongestLength(std::span<const text::TokenId> tokens) const {
+  const auto best = Find(tokens);
+  return best == held_.end() ? 0 : (*best)->length();
+}
+
+std::vector<CheckpointPtr> Checkpoints::Of(std::span<const text::TokenId> tokens) const {
+  std::vector<CheckpointPtr> all;
+  std::ranges::copy_if(held_, std::back_inserter(all),
+                       [&](const CheckpointPtr& each) { return Begins(each->tokens, tokens); });
+  std::ranges::sort(all, {}, [](const CheckpointPtr& each) { return each->length(); });
+  return all;
+}
+
+void Checkpoints::Forget(std::span<const text::TokenId> tokens, int32_t shared) {
+  for (auto each = held_.cbegin(); each != held_.cend();) {
+    const auto at = each++;
+    if ((*at)->length() > shared && Begins((*at)->tokens, tokens)) Drop(at);
+  }
 }
 
 }  // namespace bloomery::engine

@@ -50,19 +50,32 @@ class Checkpoints {
   void Take(int32_t slot, std::span<const text::TokenId> tokens);
   // The longest one whose tokens begin `tokens`, or null. It counts as used.
   CheckpointPtr Longest(std::span<const text::TokenId> tokens);
+  // Its tokens; 0: there is none.
+  int32_t LongestLength(std::span<const text::TokenId> tokens) const;
+  // All whose tokens begin `tokens`, the shortest first.
+  std::vector<CheckpointPtr> Of(std::span<const text::TokenId> tokens) const;
+  // Holds one that was kept elsewhere, where there is room for it.
+  void Put(CheckpointPtr checkpoint);
+  // Forgets those that begin `tokens` and are longer than `shared`.
+  void Forget(std::span<const text::TokenId> tokens, int32_t shared);
 
   uint64_t bytes() const { return bytes_; }
   size_t count() const { return held_.size(); }
 
  private:
+  using Held = std::list<CheckpointPtr>;
+  Held::const_iterator Find(std::span<const text::TokenId> tokens) const;
+  // Whether one of exactly these tokens is held; it counts as used.
+  bool Touch(std::span<const text::TokenId> tokens);
+  bool MakeRoom(uint64_t bytes);
   void Thin(const Checkpoint& newest);
-  void Drop(std::list<CheckpointPtr>::iterator at);
+  void Drop(Held::const_iterator at);
 
   exec::PassRunner& runner_;
   const uint64_t state_bytes_;
   const uint64_t bytes_max_;
   uint64_t bytes_ = 0;
-  std::list<CheckpointPtr> held_;  // the most recently used first
+  Held held_;  // the most recently used first
 };
 
 }  // namespace bloomery::engine

@@ -57,22 +57,21 @@ Reuse::Reuse(exec::PassRunner& runner, std::vector<Slot>& slots, const CacheOpti
            "evaluated from its start";
   }
   if (cached && !options.folder.empty()) {
-    if (checkpoints_.needed()) {
-      throw Error(ErrorKind::kUnsupported,
-                  "--cache-disk: this model's slots cannot be cut by position, and copies of their "
-                  "state are kept in memory only; start without it");
-    }
-    disk_ =
-        std::make_unique<state::DiskTier>(RealFileSystem(), options.folder, identity_, row_bytes_);
+    disk_ = std::make_unique<state::DiskTier>(RealFileSystem(), options.folder, identity_,
+                                              row_bytes_, runner.CheckpointBytes());
   }
   worker_ = std::make_unique<state::IoWorker>(std::move(wake));
   if (!cached) return;
+  const bool halves = checkpoints_.needed();
+  if (disk_ != nullptr && halves) {
+    files_ = std::make_unique<CheckpointFiles>(*disk_, *worker_, options.folder_bytes / 2);
+  }
   cache_ = std::make_unique<state::PromptCache>(state::PromptCache::Options{
       .row_bytes = row_bytes_,
-      .ram_bytes_max = checkpoints_.needed() ? options.ram_bytes / 2 : options.ram_bytes,
+      .ram_bytes_max = halves ? options.ram_bytes / 2 : options.ram_bytes,
       .disk = disk_.get(),
       .worker = worker_.get(),
-      .disk_bytes_max = options.folder_bytes});
+      .disk_bytes_max = halves ? options.folder_bytes / 2 : options.folder_bytes});
 }
 
 const Slot* Reuse::Other(const Slot& slot, std::span<const text::TokenId> wanted,
@@ -92,16 +91,47 @@ const Slot* Reuse::Other(const Slot& slot, std::span<const text::TokenId> wanted
 
 bool Reuse::Reading(const GenerateRequest& request, bool* asked) {
   if (disk_ == nullptr) return false;
-  if (cache_->loading()) return true;
+  if (reading()) return true;
+  if (files_ != nullptr) {
+    if (CheckpointPtr loaded = files_->TakeLoaded()) checkpoints_.Put(std::move(loaded));
+  }
   if (*asked || !request.cache_prompt) return false;
   *asked = true;
   const std::span<const text::TokenId> wanted = Wanted(request);
-  const state::PromptCache::Match match = cache_->Find(wanted);
-  int32_t held = match.at_hand;
-  for (const Slot& slot : slots_) held = std::max(held, CommonPrefix(slot.tokens(), wanted));
-  if (match.rows < held + kRowsWorthReading) return false;
+  state::PromptCache::Match match = cache_->Find(wanted);
+  const Reach reach = ReachOf(match, wanted);
+  if (reach.with_folder < reach.held + kRowsWorthReading) return false;
+  std::erase_if(match.steps, [&](const state::PromptCache::Step& step) {
+    return step.first >= reach.with_folder;
+  });
   cache_->Load(match, wanted);
-  return cache_->loading();
+  const auto front = wanted.first(static_cast<size_t>(reach.with_folder));
+  if (files_ != nullptr && checkpoints_.LongestLength(front) < reach.with_folder) {
+    files_->Load(front);
+  }
+  return reading();
+}
+
+Reuse::Reach Reuse::ReachOf(const state::PromptCache::Match& match,
+                            std::span<const text::TokenId> wanted) {
+  // Rows up to where a slot could go on, of so many that are there.
+  const auto in_memory = [&](int32_t rows) {
+    return checkpoints_.needed()
+               ? checkpoints_.LongestLength(wanted.first(static_cast<size_t>(rows)))
+               : rows;
+  };
+  Reach reach = {.held = in_memory(match.at_hand), .with_folder = in_memory(match.rows)};
+  for (const Slot& slot : slots_) {
+    const int32_t common = CommonPrefix(slot.tokens(), wanted);
+    reach.held = std::max(reach.held, in_memory(common));
+    if (common == 0 || !checkpoints_.needed()) continue;
+    reach.held = std::max(reach.held, runner_.Keepable(slot.id(), common));
+  }
+  if (files_ != nullptr) {
+    const auto front = wanted.first(static_cast<size_t>(match.rows));
+    reach.with_folder = std::max(reach.with_folder, files_->Longest(front));
+  }
+  return reach;
 }
 
 void Reuse::CutTo(Slot& slot, int32_t length) {
@@ -246,6 +276,8 @@ void Reuse::Save(const Slot& slot, int32_t keep) {
     runner_.ReadRows(slot.id(), first, rows, room);
   });
   checkpoints_.Take(slot.id(), slot.tokens());
+  if (files_ == nullptr) return;
+  for (const CheckpointPtr& each : checkpoints_.Of(slot.tokens())) files_->Write(each);
 }
 
 void Reuse::Empty(Slot& slot) {
@@ -254,7 +286,12 @@ void Reuse::Empty(Slot& slot) {
 }
 
 void Reuse::Erase(Slot& slot) {
-  if (cache_ != nullptr) cache_->Forget(slot.tokens());
+  if (cache_ != nullptr) {
+    cache_->Forget(slot.tokens());
+    const int32_t shared = cache_->Find(slot.tokens()).rows;
+    checkpoints_.Forget(slot.tokens(), shared);
+    if (files_ != nullptr) files_->Forget(slot.tokens(), shared);
+  }
   CutTo(slot, 0);
 }
 
@@ -291,13 +328,26 @@ void Reuse::Fill(Slot& slot, std::span<const text::TokenId> tokens, const state:
 
 void Reuse::Close(std::chrono::milliseconds time) {
   if (disk_ == nullptr) return;
+  const auto end = std::chrono::steady_clock::now() + time;
   for (const Slot& slot : slots_) Save(slot, 0);
   cache_->WriteAll(time);
+  if (files_ == nullptr) return;
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+  files_->WriteAll(std::max(left, std::chrono::milliseconds(0)));
 }
 
 void Reuse::Count(Metrics& metrics) const {
   metrics.reuse = counters_;
   if (cache_ != nullptr) metrics.cache = cache_->counters();
+  if (files_ == nullptr) return;
+  const CheckpointFiles::Counters& files = files_->counters();
+  metrics.cache.disk_bytes += files.bytes;
+  metrics.cache.written_bytes += files.written_bytes;
+  metrics.cache.read_bytes += files.read_bytes;
+  metrics.cache.evicted_files += files.evicted_files;
+  metrics.cache.write_failures += files.write_failures;
+  metrics.cache.refused_files += files.refused_files;
 }
 
 std::string Reuse::WhyNotMore(const GenerateRequest& request, const Reused& reused,

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/engine/checkpoint_files.h"
 #include "runtime/engine/checkpoints.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/slot.h"
@@ -41,7 +42,9 @@ class Reuse {
   // Whether the request should wait: parts of its prompt, or of another's, are being read from the
   // folder. `asked` is the request's own, false at first.
   bool Reading(const GenerateRequest& request, bool* asked);
-  bool reading() const { return cache_ != nullptr && cache_->loading(); }
+  bool reading() const {
+    return (cache_ != nullptr && cache_->loading()) || (files_ != nullptr && files_->loading());
+  }
 
   // Makes the idle slot hold the longest prefix of the prompt that there is, without the last token
   // (its logits are wanted). What the slot loses is saved before.
@@ -77,6 +80,12 @@ class Reuse {
  private:
   // The other slot that holds most of `wanted`, and how much.
   const Slot* Other(const Slot& slot, std::span<const text::TokenId> wanted, int32_t* rows) const;
+  // Rows that could be taken up without the folder, and with it.
+  struct Reach {
+    int32_t held = 0;
+    int32_t with_folder = 0;
+  };
+  Reach ReachOf(const state::PromptCache::Match& match, std::span<const text::TokenId> wanted);
   // The front of the prompt that one source can give a slot: its rows, and where the model has
   // checkpoints the one behind them.
   struct Front {
@@ -104,6 +113,7 @@ class Reuse {
   std::unique_ptr<state::DiskTier> disk_;
   std::unique_ptr<state::IoWorker> worker_;
   std::unique_ptr<state::PromptCache> cache_;  // null: off
+  std::unique_ptr<CheckpointFiles> files_;     // null: none are kept, or there is no folder
   ReuseCounters counters_;
 };
 

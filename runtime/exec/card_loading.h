@@ -15,10 +15,6 @@ namespace bloomery::exec {
 // Whether a driver of cards is loaded here, so that going on without one is worth a warning.
 bool DriverIsThere();
 
-// Whether there is a card here that can be opened and can run the kernels; a card that cannot has a
-// line in the log where another comes behind it.
-bool CardIsThere();
-
 // A card each: "CUDA0: NVIDIA H200, compute capability 9.0, 139.7 GiB, 138.9 GiB free", and a line
 // for each process that holds some of its memory. Throws Error(kDevice) saying what is missing.
 std::vector<std::string> CardLines();

@@ -15,8 +15,6 @@ namespace {
 
 bool DriverIsThere() { return false; }
 
-bool CardIsThere() { return false; }
-
 std::vector<std::string> CardLines() { Refuse(); }
 
 std::vector<memory::CardRates> MeasureCards(const std::function<void()>& /*beside*/) { Refuse(); }

@@ -413,17 +413,6 @@ bool AnyDevice(const SeatOptions& options) {
 
 }  // namespace
 
-void CheckDraftDevice(const SeatOptions& options, const std::function<bool()>& card_is_there) {
-  if (!options.drafts || OnHost(options)) return;
-  const bool any = AnyDevice(options);
-  if (any && !card_is_there()) return;
-  throw Error(ErrorKind::kUnsupported,
-              std::string("--draft mtp: a draft head runs on the CPU only in this version, and ") +
-                  (any ? "there is a card here that the model would run on"
-                       : "the model was asked to run on a card") +
-                  "; give -dev none, or take --draft lookup");
-}
-
 std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& instance,
                                const SeatOptions& options) {
   const plugin::Description& description = instance.description();
@@ -445,11 +434,7 @@ std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& 
     };
   }
   CheckDeviceName(options.device);
-  CheckDraftDevice(options, CardIsThere);
-  // What that lets through with drafts has no card to run on.
-  if (OnHost(options) || options.drafts) {
-    return std::make_unique<CpuSeat>(model, source, options);
-  }
+  if (OnHost(options)) return std::make_unique<CpuSeat>(model, source, options);
   if (!AnyDevice(options)) return LoadCardSeat(model, source, options);
   try {
     return LoadCardSeat(model, source, options);

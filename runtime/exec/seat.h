@@ -63,7 +63,7 @@ struct SeatOptions {
   bool delta_chunks = false;
   // "auto": the first card that can hold the whole model, else the first that can hold a split,
   // else the CPU, each with a log line (a warning for the CPU where there is a driver); "none" or
-  // "cpu"; or a card's name, "CUDA0". With a draft head no card can be had: CheckDraftDevice.
+  // "cpu"; or a card's name, "CUDA0".
   std::string device = "none";
   memory::PlacementRequest placing = {};  // which parts may lie on the card
   // A model that does not fit the card whole is split between it and the host where nothing was
@@ -293,10 +293,6 @@ memory::HostRoom HostRoomOf(const SeatOptions& options);
 
 // Error(kUsage) for what SeatOptions::device cannot be.
 void CheckDeviceName(std::string_view name);
-
-// Error(kUnsupported) for drafts of a model's own head where passes would run on a card: one that
-// options name, or with "auto" any that `card_is_there` (asked in that case alone) answers for.
-void CheckDraftDevice(const SeatOptions& options, const std::function<bool()>& card_is_there);
 
 // A seat of a plugin's instance, which must outlive it (as must the model while it loads).
 std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& instance,

@@ -139,8 +139,7 @@ constexpr Flag kFlags[] = {
     {.group = "Engine", .names = "--draft", .env = "BLOOMERY_DRAFT", .value = kChoice,
      .metavar = "KIND", .fallback = "off", .choices = "mtp|lookup|off",
      .help = "Guesses of the next tokens, verified beside the next one: mtp by the model's own draft head, "
-             "lookup by what followed the last tokens before. Answers are the same as without. mtp on the "
-             "CPU only: refused where the model would run on a card, -dev none runs it on the CPU.",
+             "lookup by what followed the last tokens before. Answers are the same as without.",
      .apply = BLOOMERY_SET(s.draft.kind = DraftKindOf(i.text))},
     {.group = "Engine", .names = "--spec-type", .env = "LLAMA_ARG_SPEC_TYPE", .value = kText,
      .metavar = "TYPE",

@@ -10,6 +10,11 @@ constexpr std::string_view kNoImages = "Images are not in this version.";
 constexpr std::string_view kFilesRope = "Positions are scaled as the model's file says.";
 constexpr std::string_view kNoDraft = "Draft models are not in this version.";
 
+void SetDraftFile(ServeSettings& settings, const std::string& path) {
+  settings.draft_file = path;
+  if (settings.draft.kind == engine::DraftKind::kOff) settings.draft.kind = engine::DraftKind::kMtp;
+}
+
 // Packed by hand: one field a line, as clang-format would have it, is three times as long.
 // clang-format off
 constexpr Flag kFlags[] = {
@@ -111,8 +116,10 @@ constexpr Flag kFlags[] = {
     {.group = "Model", .names = "--image-max-tokens", .env = "LLAMA_ARG_IMAGE_MAX_TOKENS",
      .value = kInteger, .metavar = "N", .support = kIgnored, .help = kNoImages},
     {.group = "Model", .names = "-md --model-draft --spec-draft-model",
-     .env = "LLAMA_ARG_SPEC_DRAFT_MODEL", .value = kText, .metavar = "FILE", .support = kRefused,
-     .help = kNoDraft},
+     .env = "LLAMA_ARG_SPEC_DRAFT_MODEL", .value = kText, .metavar = "FILE",
+     .help = "A file with the model's own draft layers, where they do not lie in its file (MTP files): asks for --draft mtp. "
+             "Another model cannot be a draft.",
+     .apply = BLOOMERY_SET(SetDraftFile(s, i.text))},
     {.group = "Model", .names = "-hfd --hf-repo-draft --spec-draft-hf",
      .env = "LLAMA_ARG_SPEC_DRAFT_HF_REPO", .value = kText, .metavar = "REPO[:QUANT]",
      .support = kRefused, .help = kNoDraft},

@@ -82,6 +82,7 @@ struct ServeSettings {
   int queue_depth = limits::kQueuedRequestsMax;
   int decode_gap_ms = 250;
   engine::DraftOptions draft;
+  std::string draft_file;  // of the model's draft layers; empty: its own file has them
   int batch = 2048;
   int ubatch = 512;
   PlaneType type_k = PlaneType::kF16;

@@ -15,14 +15,14 @@
 #include "runtime/base/log.h"
 #include "runtime/base/output_file.h"
 #include "runtime/base/utf8.h"
-#include "runtime/state/state_file.h"
 
 namespace bloomery::state {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSuffix = ".block";
+constexpr std::string_view kBlock = ".block";
+constexpr std::string_view kCheckpoint = ".mark";
 
 [[noreturn]] void RefuseFolder(const std::string& folder, const std::string& why) {
   throw Error(ErrorKind::kUsage, "the folder of the prompt cache, '" + folder + "': " + why);
@@ -31,12 +31,13 @@ constexpr std::string_view kSuffix = ".block";
 }  // namespace
 
 DiskTier::DiskTier(const FileSystem& files, std::string folder, Identity identity,
-                   uint64_t row_bytes)
+                   uint64_t row_bytes, uint64_t checkpoint_bytes)
     : files_(files),
       folder_(std::move(folder)),
       identity_(std::move(identity)),
       identity_text_(IdentityText(identity_)),
-      row_bytes_(row_bytes) {
+      row_bytes_(row_bytes),
+      checkpoint_bytes_(checkpoint_bytes) {
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) RefuseFolder(folder_, "cannot be made: " + error.message());
@@ -53,7 +54,28 @@ DiskTier::DiskTier(const FileSystem& files, std::string folder, Identity identit
 
 DiskTier::~DiskTier() { close(lock_); }
 
+StateFileRules DiskTier::RulesOf(Kind kind) const {
+  return {.identity = &identity_,
+          .row_bytes = row_bytes_,
+          .tokens_max = limits::kSlotContextMax,
+          .checkpoint_bytes = kind == Kind::kCheckpoint ? checkpoint_bytes_ : 0};
+}
+
 std::vector<DiskTier::Found> DiskTier::Scan() const {
+  std::vector<Found> found;
+  // Without checkpoints of its own a model's blocks share the folder's limit with those of others.
+  if (checkpoint_bytes_ == 0) Scan(Kind::kCheckpoint, &found);
+  Scan(Kind::kBlock, &found);
+  return found;
+}
+
+std::vector<DiskTier::Found> DiskTier::ScanCheckpoints() const {
+  std::vector<Found> found;
+  Scan(Kind::kCheckpoint, &found);
+  return found;
+}
+
+void DiskTier::Scan(Kind kind, std::vector<Found>* found) const {
   struct File {
     fs::file_time_type written;
     std::string name;
@@ -64,22 +86,23 @@ std::vector<DiskTier::Found> DiskTier::Scan() const {
     const std::string name = entry.path().filename().string();
     std::error_code gone;
     const fs::file_time_type written = entry.last_write_time(gone);
-    if (name.ends_with(kSuffix) && !gone) names.push_back({written, name});
+    if (name.ends_with(kind == Kind::kBlock ? kBlock : kCheckpoint) && !gone)
+      names.push_back({written, name});
   }
   if (error) RefuseFolder(folder_, "cannot be read: " + error.message());
   std::ranges::sort(names, [](const File& a, const File& b) {
     return a.written != b.written ? a.written < b.written : a.name < b.name;
   });
-  std::vector<Found> found;
-  const StateFileRules rules{
-      .identity = &identity_, .row_bytes = row_bytes_, .tokens_max = limits::kSlotContextMax};
+  const StateFileRules rules = RulesOf(kind);
   for (const File& each : names) {
     Found block;
     block.name = each.name;
     try {
       block.bytes = files_.Open(PathOf(each.name))->size();
       const StateFile file(files_, PathOf(each.name), rules);
-      if (file.blocks() != 1) throw Error(ErrorKind::kBadModel, "'" + each.name + "' is no block");
+      if (kind == Kind::kBlock ? file.blocks() != 1 : !file.checkpoint_alone()) {
+        throw Error(ErrorKind::kBadModel, "'" + each.name + "' is not what its name says");
+      }
       block.tokens = file.tokens();
       block.first = file.first();
     } catch (const ForeignStateError&) {
@@ -90,13 +113,12 @@ std::vector<DiskTier::Found> DiskTier::Scan() const {
       Remove(each.name);
       continue;
     }
-    found.push_back(std::move(block));
+    found->push_back(std::move(block));
   }
-  return found;
 }
 
 std::string DiskTier::NameOf(std::span<const Token> tokens) const {
-  return Digest(std::as_bytes(std::span(identity_text_)), tokens) + std::string(kSuffix);
+  return Digest(std::as_bytes(std::span(identity_text_)), tokens) + std::string(kBlock);
 }
 
 uint64_t DiskTier::FileBytes(int32_t first, int32_t tokens) const {
@@ -108,15 +130,38 @@ uint64_t DiskTier::Write(const std::string& name, std::span<const Token> tokens,
   return WriteStateFile(PathOf(name), identity_, row_bytes_, tokens, first, {&block, 1});
 }
 
-BlockPtr DiskTier::Read(const std::string& name, std::span<const Token> tokens,
-                        int32_t first) const {
-  const StateFile file(
-      files_, PathOf(name),
-      {.identity = &identity_, .row_bytes = row_bytes_, .tokens_max = limits::kSlotContextMax});
+StateFile DiskTier::Open(const std::string& name, std::span<const Token> tokens, int32_t first,
+                         Kind kind) const {
+  StateFile file(files_, PathOf(name), RulesOf(kind));
   if (file.first() != first || !std::ranges::equal(file.tokens(), tokens)) {
     throw Error(ErrorKind::kBadModel, "'" + Printable(name) + "' holds another text");
   }
-  return file.Read(0);
+  return file;
+}
+
+BlockPtr DiskTier::Read(const std::string& name, std::span<const Token> tokens,
+                        int32_t first) const {
+  return Open(name, tokens, first, Kind::kBlock).Read(0);
+}
+
+std::string DiskTier::CheckpointNameOf(std::span<const Token> tokens) const {
+  return Digest(std::as_bytes(std::span(identity_text_)), tokens) + std::string(kCheckpoint);
+}
+
+uint64_t DiskTier::CheckpointFileBytes(int32_t tokens) const {
+  return StateFileBytes(identity_text_.size(), row_bytes_, tokens, tokens, checkpoint_bytes_);
+}
+
+uint64_t DiskTier::WriteCheckpoint(const std::string& name, std::span<const Token> tokens,
+                                   std::span<const std::byte> checkpoint) const {
+  return WriteStateFile(PathOf(name), identity_, row_bytes_, tokens,
+                        static_cast<int32_t>(tokens.size()), {}, checkpoint);
+}
+
+std::vector<std::byte> DiskTier::ReadCheckpoint(const std::string& name,
+                                                std::span<const Token> tokens) const {
+  return Open(name, tokens, static_cast<int32_t>(tokens.size()), Kind::kCheckpoint)
+      .ReadCheckpoint();
 }
 
 void DiskTier::Remove(const std::string& name) const { unlink(PathOf(name).c_str()); }

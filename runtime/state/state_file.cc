@@ -120,8 +120,9 @@ StateFile::StateFile(const FileSystem& files, const std::string& path, const Sta
                                 ", this server reads version " + std::to_string(kVersion));
   }
   if (head.identity_bytes > limits::kStateIdentityBytesMax ||
-      head.tokens > limits::kSlotContextMax || (head.first >= head.tokens && head.first > 0) ||
-      head.first % kBlockRows != 0 || head.block_rows != kBlockRows) {
+      head.tokens > limits::kSlotContextMax || head.first > head.tokens ||
+      (head.first % kBlockRows != 0 && head.first != head.tokens) ||
+      head.block_rows != kBlockRows) {
     Refuse("has a damaged header");
   }
   const uint64_t bytes = HeaderBytes(head.identity_bytes, head.tokens);
@@ -139,6 +140,9 @@ StateFile::StateFile(const FileSystem& files, const std::string& path, const Sta
                             "'" + name_ + "' cannot be used here: " + foreign);
   }
   if (head.row_bytes != rules.row_bytes) Refuse("has rows of another length");
+  if (head.first == head.tokens && head.first > 0 && head.checkpoint_bytes == 0) {
+    Refuse("has a damaged header");
+  }
   if (head.checkpoint_bytes != (head.tokens > 0 ? rules.checkpoint_bytes : 0)) {
     Refuse("has a checkpoint of " + std::to_string(head.checkpoint_bytes) + " bytes instead of " +
            std::to_string(rules.checkpoint_bytes));

@@ -9,7 +9,8 @@
 //                   u32 bytes of the checkpoint (0: none)
 //                   identity  tokens (i32 each)  u64 checksum of all that
 //                   then for each block: its bytes, u64 checksum; so for the checkpoint behind the
-//                   last row
+//                   last row. A checkpoint alone (of the prompt cache) has no rows: its first row
+//                   is behind its last token.
 #pragma once
 
 #include <cstdint>
@@ -66,6 +67,7 @@ class StateFile {
 
   const std::vector<Token>& tokens() const { return tokens_; }
   int32_t first() const { return first_; }
+  bool checkpoint_alone() const { return first_ > 0 && blocks() == 0; }
   uint64_t bytes() const { return file_->size(); }
   int32_t blocks() const;
   // Reads a block and checks it. Throws as the constructor does.

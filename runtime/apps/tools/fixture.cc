@@ -79,6 +79,8 @@ class TensorWriter {
                           [&](double u) { return tensor.low + (tensor.high - tensor.low) * u; });
       case Fill::kRouter:
         return WriteRouter(tensor, type);
+      case Fill::kFirstHalf:
+        return WriteFirstHalf(tensor, type);
       case Fill::kResidual:
         return WritePooled(tensor, type,
                            ResidualGain(tensor) / std::sqrt(static_cast<double>(tensor.ne[0])));
@@ -176,6 +178,18 @@ class TensorWriter {
         for (float& value : values) {
           value = static_cast<float>(value_of(double{random.Uniform()}));
         }
+        EncodeRow(type, values, bytes.subspan(r * bytes.size() / rows, bytes.size() / rows));
+      }
+    });
+  }
+
+  // Row i gives value i of the input, and nothing of what lies behind the rows.
+  void WriteFirstHalf(const FixtureTensor& tensor, TensorType type) {
+    std::vector<float> values(tensor.ne[0]);
+    InPieces(tensor, type, [&](uint64_t first, uint64_t rows, std::span<std::byte> bytes) {
+      for (uint64_t r = 0; r < rows; ++r) {
+        std::ranges::fill(values, 0.0F);
+        if (first + r < values.size()) values[first + r] = static_cast<float>(tensor.gain);
         EncodeRow(type, values, bytes.subspan(r * bytes.size() / rows, bytes.size() / rows));
       }
     });

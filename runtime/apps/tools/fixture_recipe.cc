@@ -24,10 +24,12 @@ constexpr std::array kFills{
     FillName{"normal", Fill::kNormal},     FillName{"embedding", Fill::kEmbedding},
     FillName{"gains", Fill::kGains},       FillName{"router", Fill::kRouter},
     FillName{"residual", Fill::kResidual}, FillName{"head", Fill::kHead},
-    FillName{"uniform", Fill::kUniform}};
+    FillName{"uniform", Fill::kUniform},   FillName{"first_half", Fill::kFirstHalf}};
 
 constexpr const char* kLayers = "layers";
 constexpr const char* kVocabulary = "vocabulary";
+constexpr const char* kDrafts = "drafts";
+constexpr const char* kBlocks = "blocks";  // layers and draft layers
 
 std::optional<bool> Flag(const RecipeObject& object, const char* name) {
   const rapidjson::Value* value = object.Find(name);
@@ -54,6 +56,11 @@ RecipeLayers ReadLayers(const RecipeObject& object) {
       static_cast<int>(!layers.below.empty()) + static_cast<int>(!layers.from.empty());
   if (given > 1) object.Refuse("'every', 'first', 'below' and 'from' exclude each other");
   layers.with_first = with_first.value_or(false);
+  if (object.Find(kDrafts) == nullptr) return layers;
+  const std::string drafts = object.Text(kDrafts);
+  if (drafts != "also" && drafts != "only") object.Refuse("'drafts' must be also or only");
+  layers.in_drafts = true;
+  layers.drafts_only = drafts == "only";
   return layers;
 }
 
@@ -94,12 +101,13 @@ double Number(const RecipeObject& object, const char* name, double otherwise) {
 
 RecipeTensor ReadTensor(const RecipeObject& object) {
   object.CheckFields({"name", "ne", "fill", "gain", "picks", "low", "high", "every", "except_every",
-                      "with_first", "first", "below", "from"});
+                      "with_first", "first", "below", "from", kDrafts, "over"});
   RecipeTensor tensor{.name = object.Text("name"), .ne = object.Texts("ne")};
   const std::string fill = object.Text("fill");
   const auto found = std::ranges::find(kFills, fill, &FillName::name);
   if (found == kFills.end()) {
-    object.Refuse("'fill' must be normal, embedding, gains, router, residual, head or uniform");
+    object.Refuse(
+        "'fill' must be normal, embedding, gains, router, residual, head, uniform or first_half");
   }
   tensor.fill = found->fill;
   tensor.gain = Number(object, "gain", 1.0);
@@ -110,6 +118,7 @@ RecipeTensor ReadTensor(const RecipeObject& object) {
   }
   tensor.layers = ReadLayers(object);
   if (tensor.fill == Fill::kRouter) tensor.picks = object.Text("picks");
+  if (object.Find("over") != nullptr) tensor.over = object.Text("over");
   return tensor;
 }
 
@@ -142,10 +151,14 @@ FixtureRecipe FixtureRecipe::Read(const RecipeObject& object) {
   const RecipeObject checked = object.Inner(sizes, "sizes");
   recipe.sizes_.Set(kLayers, 1);
   recipe.sizes_.Set(kVocabulary, 1);
+  recipe.sizes_.Set(kDrafts, 0);
+  recipe.sizes_.Set(kBlocks, 1);
   for (const auto& member : sizes.GetObject()) {
     if (!member.value.IsUint64()) checked.Refuse("a size is no whole number");
     recipe.sizes_.Set(member.name.GetString(), member.value.GetUint64());
   }
+  recipe.sizes_.Set(
+      kBlocks, CheckedAdd(recipe.layers(), recipe.drafts(), ErrorKind::kBadModel, checked.where()));
   object.Each("keys", "key",
               [&](const RecipeObject& key) { recipe.keys_.push_back(ReadKey(key)); });
   object.Each("tensors", "tensor",
@@ -162,10 +175,15 @@ void FixtureRecipe::Set(const std::string& name, uint64_t value) {
     throw Error(ErrorKind::kUsage,
                 "'" + Printable(name) + "' is no size of " + where_ + "; it has" + known);
   }
+  if (name == kBlocks) {
+    throw Error(ErrorKind::kUsage, "'blocks' are layers and drafts together; set those");
+  }
   sizes_.Set(name, value);
+  sizes_.Set(kBlocks, CheckedAdd(layers(), drafts(), ErrorKind::kUsage, "layers and drafts"));
 }
 
 uint64_t FixtureRecipe::layers() const { return sizes_.Value(kLayers); }
+uint64_t FixtureRecipe::drafts() const { return sizes_.Value(kDrafts); }
 uint64_t FixtureRecipe::vocabulary() const { return sizes_.Value(kVocabulary); }
 
 std::vector<std::pair<std::string, model::MetadataValue>> FixtureRecipe::Keys(
@@ -195,11 +213,17 @@ model::MetadataValue FixtureRecipe::ValueOf(const RecipeKey& key) const {
   return model::I32ArrayValue(values);
 }
 
+double FixtureRecipe::Over(const RecipeTensor& tensor) const {
+  const uint64_t over = tensor.over.empty() ? 1 : sizes_.Value(tensor.over);
+  if (over > 0) return static_cast<double>(over);
+  throw Error(ErrorKind::kBadModel, where_ + ": tensor '" + tensor.name + "': its gain over 0");
+}
+
 FixtureTensor FixtureRecipe::TensorOf(const RecipeTensor& tensor, std::string name) const {
   FixtureTensor out{.name = std::move(name),
                     .ne = {},
                     .fill = tensor.fill,
-                    .gain = tensor.gain,
+                    .gain = tensor.gain / Over(tensor),
                     .picks = tensor.picks.empty() ? 0 : sizes_.Value(tensor.picks),
                     .low = tensor.low,
                     .high = tensor.high};
@@ -215,6 +239,8 @@ FixtureTensor FixtureRecipe::TensorOf(const RecipeTensor& tensor, std::string na
 
 bool FixtureRecipe::InLayer(const RecipeLayers& layers, const std::string& of,
                             uint64_t layer) const {
+  if (layer >= this->layers()) return layers.in_drafts;
+  if (layers.drafts_only) return false;
   if (layers.first) return (layer == 0) == *layers.first;
   if (!layers.below.empty()) return layer < sizes_.Value(layers.below);
   if (!layers.from.empty()) return layer >= sizes_.Value(layers.from);
@@ -228,7 +254,7 @@ bool FixtureRecipe::InLayer(const RecipeLayers& layers, const std::string& of,
 std::vector<FixtureTensor> FixtureRecipe::Tensors() const {
   std::vector<FixtureTensor> tensors;
   InFileOrder(
-      std::span(tensors_), layers(),
+      std::span(tensors_), sizes_.Value(kBlocks),
       [&](const RecipeTensor& tensor, const std::string& name, std::optional<uint64_t> layer) {
         const bool in = !layer || InLayer(tensor.layers, "tensor '" + tensor.name + "'", *layer);
         if (in) tensors.push_back(TensorOf(tensor, name));

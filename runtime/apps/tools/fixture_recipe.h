@@ -17,7 +17,7 @@
 namespace bloomery::apps {
 
 // How a tensor is filled. docs/tools.md says what each keeps near one.
-enum class Fill { kNormal, kEmbedding, kGains, kRouter, kResidual, kHead, kUniform };
+enum class Fill { kNormal, kEmbedding, kGains, kRouter, kResidual, kHead, kUniform, kFirstHalf };
 
 // Some of a model's layers. Of `every`, `first`, `below` and `from` at most one is given.
 struct RecipeLayers {
@@ -27,6 +27,9 @@ struct RecipeLayers {
   std::optional<bool> first = {};  // the first one alone, or all but it
   std::string below = {};          // so many first ones
   std::string from = {};           // all but so many first ones
+  // Whether draft layers, which lie behind the others, have it, and whether they alone do.
+  bool in_drafts = false;
+  bool drafts_only = false;
 };
 
 struct RecipeTensor {
@@ -35,6 +38,7 @@ struct RecipeTensor {
   Fill fill = Fill::kNormal;
   double gain = 1.0;
   std::string picks = {};  // of a router: experts a row takes
+  std::string over = {};   // the gain is divided by this size
   double low = 0;          // of kUniform
   double high = 0;
   RecipeLayers layers = {};
@@ -69,8 +73,8 @@ class FixtureRecipe {
 
   const std::string& model() const { return model_; }
   const std::vector<std::string>& architectures() const { return architectures_; }
-  // Other sizes by name, also "layers" and "vocabulary". Throws Error(kUsage) for a name the recipe
-  // does not have.
+  // Other sizes by name, also "layers", "drafts" and "vocabulary". Throws Error(kUsage) for a name
+  // the recipe does not have.
   void Set(const std::string& name, uint64_t value);
 
   // With sizes worked out. Throws Error(kBadModel) for a name that is no size and for products
@@ -78,6 +82,7 @@ class FixtureRecipe {
   std::vector<std::pair<std::string, model::MetadataValue>> Keys(const std::string& arch) const;
   std::vector<FixtureTensor> Tensors() const;
   uint64_t layers() const;
+  uint64_t drafts() const;
   uint64_t vocabulary() const;
 
  private:
@@ -85,6 +90,7 @@ class FixtureRecipe {
   static FixtureRecipe Read(const RecipeObject& object);
   bool InLayer(const RecipeLayers& layers, const std::string& of, uint64_t layer) const;
   model::MetadataValue ValueOf(const RecipeKey& key) const;
+  double Over(const RecipeTensor& tensor) const;
   FixtureTensor TensorOf(const RecipeTensor& tensor, std::string name) const;
 
   std::string where_;  // for messages

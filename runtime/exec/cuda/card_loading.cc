@@ -1,6 +1,5 @@
 #include "runtime/exec/card_loading.h"
 
-#include "runtime/base/error.h"
 #include "runtime/exec/cuda/card_load.h"
 #include "runtime/exec/cuda/card_seat.h"
 
@@ -9,15 +8,6 @@ namespace bloomery::exec {
 bool DriverIsThere() {
   int version = 0;
   return cudaDriverGetVersion(&version) == cudaSuccess && version > 0;
-}
-
-bool CardIsThere() {
-  try {
-    return LoadOnCard<bool>(RealDriver(), "auto", [](const CardInfo&) { return true; });
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kDevice && error.kind() != ErrorKind::kNoMemory) throw;
-    return false;
-  }
 }
 
 std::vector<std::string> CardLines() { return DescribeCards(RealDriver()); }

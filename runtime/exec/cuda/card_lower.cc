@@ -27,6 +27,7 @@ CardLowering::CardLowering(const graph::Graph& graph, const plugin::Description&
                            const CardLowerOptions& options)
     : graph_(graph), description_(description), options_(options), buffers_(graph) {
   out_.rows = options.rows;
+  out_.top_rows = options.top_rows;
 }
 
 bool CardLowering::few_rows() const { return options_.rows <= cuda::kRowsMax; }
@@ -36,7 +37,7 @@ CardLowering::Emitter CardLowering::FindEmitter(std::string_view op) {
     std::string_view op;
     Emitter emit;
   };
-  static constexpr std::array<Row, 18> kEmitters = {{
+  static constexpr std::array<Row, 22> kEmitters = {{
       {BL_OP_EMBED, &CardLowering::Embed},
       {BL_OP_RMS_NORM, &CardLowering::RmsNorm},
       {BL_OP_ADD, &CardLowering::Add},
@@ -55,6 +56,10 @@ CardLowering::Emitter CardLowering::FindEmitter(std::string_view op) {
       {BL_OP_L2_NORM, &CardLowering::L2Norm},
       {BL_OP_SHORT_CONV, &CardLowering::ShortConv},
       {BL_OP_DELTA_RULE, &CardLowering::DeltaRule},
+      {BL_OP_CONCAT, &CardLowering::Concat},
+      {BL_OP_PREVIOUS, &CardLowering::Previous},
+      {BL_OP_RECALL, &CardLowering::Recall},
+      {BL_OP_KEEP, &CardLowering::Keep},
   }};
   for (const Row& row : kEmitters) {
     if (row.op == op) return row.emit;
@@ -92,7 +97,9 @@ CardLoweredGraph CardLowering::Run() {
 }
 
 void CardLowering::KeepPicks() {
-  out_.picks.resize(description_.banks.size());
+  // Banks of drafts come behind those of passes, and are not in a pass.
+  out_.picks.resize(static_cast<size_t>(
+      std::ranges::count(description_.banks, BL_OWNER_MAIN, &plugin::Bank::owner)));
   std::vector<bool> found(out_.picks.size(), false);
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     const graph::Node& node = graph_.nodes[i];

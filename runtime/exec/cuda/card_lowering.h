@@ -1,7 +1,7 @@
 // Inside lowering for a card: the state of one run over a graph. Each operator has a member that
 // emits its launches (card_lower.cc; linears in card_lower_linear.cc, routed experts in
 // card_lower_moe.cc, attention in card_lower_attention.cc, what recurrent layers need in
-// card_lower_recurrent.cc).
+// card_lower_recurrent.cc, what draft heads need in card_lower_taps.cc).
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels-common/attention/cuda/card_attention.h"
+#include "kernels-common/elementwise/cuda/taps.h"
 #include "kernels-common/moe/moe.h"
 #include "kernels-common/quant/quant.h"
 #include "runtime/exec/cuda/card_fusions.h"
@@ -95,6 +96,13 @@ class CardLowering {
   void L2Norm(const graph::Node& node);
   void ShortConv(const graph::Node& node);
   void DeltaRule(const graph::Node& node);
+  void Concat(const graph::Node& node);
+  void Previous(const graph::Node& node);
+  void Recall(const graph::Node& node);
+  void Keep(const graph::Node& node);
+  // A tap's launch over rows of x and y; -1: it has none.
+  using TapRun = cudaError_t (*)(const kernels::cuda::Launch&, const kernels::cuda::TapRowsArgs&);
+  void EmitTap(const graph::Node& node, BufferId x, BufferId y, TapRun run);
   void EmitPair(const graph::Node& node, bool product);
 
   // Few rows: norms and selections that their readers do themselves.

@@ -216,6 +216,7 @@ struct CardLoweredGraph {
   };
 
   int32_t rows = 0;
+  int32_t top_rows = 0;
   std::vector<Pending> launches;
   std::vector<Buffer> buffers;
   std::vector<CardExport> exports;

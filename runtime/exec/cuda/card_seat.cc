@@ -10,6 +10,7 @@
 #include "kernels-common/cuda/read_rate.h"
 #include "kernels-common/delta/cuda/delta.h"
 #include "kernels-common/elementwise/cuda/elementwise.h"
+#include "kernels-common/elementwise/cuda/taps.h"
 #include "kernels-common/layer/cuda/one_row_layers.h"
 #include "kernels-common/linear/cuda/prompt_linear.h"
 #include "kernels-common/linear/cuda/router.h"
@@ -24,6 +25,7 @@
 #include "runtime/base/log.h"
 #include "runtime/exec/cuda/card_load.h"
 #include "runtime/exec/cuda/card_lower.h"
+#include "runtime/exec/draft_graph.h"
 #include "runtime/exec/pass_inputs.h"
 #include "runtime/exec/placing.h"
 
@@ -52,7 +54,7 @@ bool IsMissingCode(cudaError_t status) {
 }
 
 void PrepareKernels(const CardInfo& card) {
-  static constexpr std::array<Preparation, 11> kPreparations = {{
+  static constexpr std::array<Preparation, 12> kPreparations = {{
       {"attention", &cuda::PrepareAttention},
       {"prompt linear", &cuda::PreparePromptLinear},
       {"router", &cuda::PrepareRouterLinear},
@@ -64,6 +66,7 @@ void PrepareKernels(const CardInfo& card) {
       {"norms", &cuda::PrepareNorm},
       {"gates", &cuda::PrepareGates},
       {"the delta rule", &cuda::PrepareDelta},
+      {"taps", &cuda::PrepareTaps},
   }};
   for (const Preparation& each : kPreparations) {
     const cudaError_t status = each.prepare();
@@ -96,6 +99,11 @@ void LogDecoded(std::span<const std::string> weights) {
 
 // A bank is split only where host and card give the same bits.
 void CheckSplit(const plugin::Description& description, const CardWeightLayout& layout) {
+  if (description.draft_entry) {
+    throw Error(ErrorKind::kUnsupported,
+                "--draft mtp: a model with its draft head is not split between card and host in "
+                "this version; take --draft lookup, or a card that holds all of it");
+  }
   HostExperts::Check(description);
   for (const plugin::Bank& bank : description.banks) {
     for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {
@@ -141,12 +149,16 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   limits_.draft_pass_rows = std::min(limits_.rows_max, cuda::kRowsMax);
   const CardWeightLayout whole(model, description_);
   std::vector<CardLoweredGraph> lowered;
+  const std::vector<CardLoweredGraph> drafts = LowerDrafts(source, whole);
+  limits_.drafts = !drafts.empty();
   Sizes sizes;
   placement_ = ChooseOnCard(options, description_, RoomOf(card, options), [&](memory::Place place) {
     const bool split = place == memory::Place::kSplit;
     if (split) CheckSplit(description_, whole);
     lowered = LowerAll(source, options, whole, split);
-    sizes = SizesOf(lowered);
+    sizes = {};
+    AddSizes(lowered, &sizes);
+    AddSizes(drafts, &sizes);
     return SizesToPlan(model, options, whole, sizes, place);
   });
   if (options.planned) options.planned(placement_);
@@ -156,6 +168,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   of_frames_ = is_split ? OfFrames(description_, placement_.frames) : description_;
   CardWeightLayout layout(model, of_frames_);
   LogDecoded(layout.decoded());
+  // Those of drafts change no answer.
   for (const CardLoweredGraph& each : lowered) {
     inexact_.insert(each.inexact.begin(), each.inexact.end());
   }
@@ -194,7 +207,16 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   if (driver().ledger() != nullptr) {
     picks_out_ = PinnedBuffer(PicksAt(description_.banks.size()) * sizeof(int32_t), "picks");
   }
-  MakePrograms(lowered, sizes);
+  CheckCuda(cudaMemsetAsync(small_.data(), 0, small_.size(), stream()), "clearing workspace");
+  card_picks_ =
+      reinterpret_cast<uint32_t*>(small_.data() + sizes.workspace + sizes.constants + sizes.words);
+  last_picks_.resize(CardPicks::Words(description_));
+  picks_.resize(last_picks_.size());
+  std::byte* constants = small_.data() + sizes.workspace;
+  ready_ = MakePrograms(lowered, sizes, &constants);
+  drafts_ = MakePrograms(drafts, sizes, &constants);
+  draft_rows_.reserve(static_cast<size_t>(limits_.slots));
+  drafted_.reserve(static_cast<size_t>(limits_.slots));
   fetched_.resize(static_cast<size_t>(limits_.logit_rows_max));
   observed_.resize(options.observe.size() + 1);
   best_.reserve(static_cast<size_t>(cuda::kTopLogits));
@@ -221,19 +243,34 @@ std::vector<CardLoweredGraph> CardSeat::LowerAll(const SeatSource& source,
   return lowered;
 }
 
-void CardSeat::MakePrograms(std::span<const CardLoweredGraph> lowered, const Sizes& sizes) {
-  CheckCuda(cudaMemsetAsync(small_.data(), 0, small_.size(), stream()), "clearing workspace");
+std::vector<CardLoweredGraph> CardSeat::LowerDrafts(const SeatSource& source,
+                                                    const CardWeightLayout& layout) const {
+  std::vector<CardLoweredGraph> lowered;
+  if (!source.build_draft) return lowered;
+  for (const int32_t rows : RowBuckets(std::min(limits_.slots, limits_.rows_max))) {
+    const graph::Graph graph = BuildGraph(source.build_draft, rows, rows, BL_DEVICE_CUDA);
+    CheckDraftGraph(graph, description_, source.plugin);
+    lowered.push_back(LowerForCard(graph, description_,
+                                   {.rows = rows,
+                                    .top_rows = rows,
+                                    .weights = &layout,
+                                    .slots = limits_.slots,
+                                    .slot_context = limits_.slot_context,
+                                    .wanted = {"logits"}}));
+  }
+  return lowered;
+}
 
-  std::byte* constants = small_.data() + sizes.workspace;
-  std::byte* words = constants + sizes.constants;
-  auto* picks = reinterpret_cast<uint32_t*>(words + sizes.words);
-  card_picks_ = picks;
-  last_picks_.resize(CardPicks::Words(description_));
-  picks_.resize(last_picks_.size());
-  ready_.reserve(lowered.size());
+std::vector<CardSeat::Ready> CardSeat::MakePrograms(std::span<const CardLoweredGraph> lowered,
+                                                    const Sizes& sizes,
+                                                    std::byte** constants) const {
+  std::byte* const words = small_.data() + sizes.workspace + sizes.constants;
+  auto* const picks = reinterpret_cast<uint32_t*>(words + sizes.words);
+  std::vector<Ready> made;
+  made.reserve(lowered.size());
   for (const CardLoweredGraph& each : lowered) {
     if (!each.constants.empty()) {
-      CheckCuda(cudaMemcpyAsync(constants, each.constants.data(), each.constants.size(),
+      CheckCuda(cudaMemcpyAsync(*constants, each.constants.data(), each.constants.size(),
                                 cudaMemcpyHostToDevice, stream()),
                 "copying constants to the card");
       CheckCuda(cudaStreamSynchronize(stream()), "copying constants to the card");
@@ -243,16 +280,16 @@ void CardSeat::MakePrograms(std::span<const CardLoweredGraph> lowered, const Siz
         .planes = planes_.get(),
         .arena = arena_.data(),
         .workspace = small_.data(),
-        .constants = constants,
-        .state = each.state_bytes == 0 ? nullptr : constants + Aligned(each.constants.size()),
+        .constants = *constants,
+        .state = each.state_bytes == 0 ? nullptr : *constants + Aligned(each.constants.size()),
         .logits = reinterpret_cast<float*>(logits_.data()),
         .picks = picks,
         .split = split_.get(),
         .rows = {.base = reinterpret_cast<int32_t*>(words),
                  .rows = each.rows,
-                 .top_rows = TopRows(each.rows)},
+                 .top_rows = each.top_rows},
         .launch = launch_};
-    constants += Aligned(each.constants.size()) + Aligned(each.state_bytes);
+    *constants += Aligned(each.constants.size()) + Aligned(each.state_bytes);
     CardProgram program(each, memory);
     CardGraph graph;
     if (!program.needs_host()) {
@@ -260,24 +297,23 @@ void CardSeat::MakePrograms(std::span<const CardLoweredGraph> lowered, const Siz
       // What a first launch would take of the card's memory is taken now.
       CheckCardMemory(cudaGraphUpload(graph.get(), stream()), "making a graph of a pass");
     }
-    ready_.push_back({std::move(program), std::move(graph)});
+    made.push_back({std::move(program), std::move(graph)});
   }
+  return made;
 }
 
 CardSeat::~CardSeat() { cudaStreamSynchronize(stream()); }
 
-CardSeat::Sizes CardSeat::SizesOf(std::span<const CardLoweredGraph> lowered) const {
-  Sizes sizes;
-  sizes.logits = static_cast<uint64_t>(limits_.logit_rows_max) * LogitRowBytes();
+void CardSeat::AddSizes(std::span<const CardLoweredGraph> lowered, Sizes* sizes) const {
+  sizes->logits = static_cast<uint64_t>(limits_.logit_rows_max) * LogitRowBytes();
+  sizes->picks = Aligned(CardPicks::Words(description_) * sizeof(uint32_t));
   for (const CardLoweredGraph& each : lowered) {
-    sizes.arena = std::max(sizes.arena, each.arena_bytes);
-    sizes.workspace = std::max(sizes.workspace, Aligned(each.workspace_bytes));
-    sizes.constants += Aligned(each.constants.size()) + Aligned(each.state_bytes);
+    sizes->arena = std::max(sizes->arena, each.arena_bytes);
+    sizes->workspace = std::max(sizes->workspace, Aligned(each.workspace_bytes));
+    sizes->constants += Aligned(each.constants.size()) + Aligned(each.state_bytes);
+    const CardRows words{.rows = each.rows, .top_rows = each.top_rows};
+    sizes->words = std::max(sizes->words, Aligned(words.Bytes()));
   }
-  const CardRows largest{.rows = limits_.rows_max, .top_rows = TopRows(limits_.rows_max)};
-  sizes.words = Aligned(largest.Bytes());
-  sizes.picks = Aligned(CardPicks::Words(description_) * sizeof(uint32_t));
-  return sizes;
 }
 
 memory::SeatSizes CardSeat::SizesToPlan(const model::ModelFile& model, const SeatOptions& options,
@@ -397,7 +433,7 @@ uint64_t CardSeat::PicksAt(size_t bank) const {
 void CardSeat::RecordPicks(size_t rows) {
   PickLedger* const ledger = driver().ledger();
   if (ledger == nullptr) return;
-  for (size_t bank = 0; bank < description_.banks.size(); ++bank) {
+  for (size_t bank = 0; bank < last_->picks().size(); ++bank) {
     const auto* picks = reinterpret_cast<const int32_t*>(picks_out_.data()) + PicksAt(bank);
     std::transform(picks, picks + rows * description_.banks[bank].used, ledger->Of(bank).begin(),
                    [](int32_t id) { return static_cast<uint16_t>(id); });
@@ -420,14 +456,14 @@ void CardSeat::Enqueue(const CardProgram& program) const {
   EnqueueOut(program);
 }
 
-const CardSeat::Ready& CardSeat::ReadyFor(size_t rows) const {
-  for (const Ready& ready : ready_) {
+const CardSeat::Ready& CardSeat::ReadyFor(const std::vector<Ready>& programs, size_t rows) {
+  for (const Ready& ready : programs) {
     if (static_cast<size_t>(ready.program.rows()) >= rows) return ready;
   }
-  return ready_.back();
+  return programs.back();
 }
 
-void CardSeat::WriteInputs(const CardProgram& program, std::span<const PassRow> rows) {
+CardRows CardSeat::WriteInputs(const CardProgram& program, std::span<const PassRow> rows) {
   CardRows in = program.inputs();
   in.base = reinterpret_cast<int32_t*>(words_in_.data());
   int32_t logits = 0;
@@ -438,7 +474,6 @@ void CardSeat::WriteInputs(const CardProgram& program, std::span<const PassRow> 
     in.array(CardRows::kIndex)[i] = row.index;
     if (row.logits) in.array(CardRows::kLogitMap)[logits++] = static_cast<int32_t>(i);
   }
-  WriteStates(in, rows);
   int32_t exact = 0;
   for (size_t first = 0, end = 0; first < rows.size(); first = end) {
     end = first + 1;
@@ -455,6 +490,7 @@ void CardSeat::WriteInputs(const CardProgram& program, std::span<const PassRow> 
   *in.word(CardRows::kLiveLogits) = logits;
   *in.word(CardRows::kLiveTop) = std::min(logits, in.top_rows);
   last_logits_ = logits;
+  return in;
 }
 
 void CardSeat::WriteStates(const CardRows& in, std::span<const PassRow> rows) {
@@ -485,7 +521,7 @@ void CardSeat::Run(std::span<const PassRow> rows) {
                                           std::to_string(limits_.logit_rows_max));
   }
   PrepareRings(rows, &planes_->rings());
-  const Ready& ready = ReadyFor(rows.size());
+  const Ready& ready = ReadyFor(ready_, rows.size());
   last_ = nullptr;
   Enter();
   driver().PassStarts(rows);
@@ -494,7 +530,8 @@ void CardSeat::Run(std::span<const PassRow> rows) {
     if (Busy()) throw HandOffError("the card is still at a pass that was given up");
     split_->BeginPass(stream());
   }
-  WriteInputs(ready.program, rows);
+  CardRows in = WriteInputs(ready.program, rows);
+  WriteStates(in, rows);
   Start(ready, static_cast<int32_t>(rows.size()));
   Finish(ready.program);
   int32_t failed = *Returned(ready.program).word(CardRows::kFailedRow);
@@ -507,8 +544,6 @@ void CardSeat::Run(std::span<const PassRow> rows) {
   last_ = &ready.program;
   std::fill(fetched_.begin(), fetched_.end(), false);
   CountPass(rows.size());
-  CardRows in = ready.program.inputs();
-  in.base = reinterpret_cast<int32_t*>(words_in_.data());
   for (size_t i = 0; i < rows.size(); ++i) {
     planes_->SetLength(rows[i].slot, rows[i].index + 1);
     const int32_t lane = lanes_ ? in.array(CardRows::kLaneOut)[i] : memory::Lanes::kNone;
@@ -639,7 +674,9 @@ void CardSeat::CountPass(size_t rows) {
   counters_.dispatches += last_->steps().size();
   counters_.weight_bytes_read += DenseBytes();
   if (rows != 1) return;
-  for (const plugin::Bank& bank : description_.banks) CountExperts(bank, bank.used, &counters_);
+  for (const plugin::Bank& bank : description_.banks) {
+    if (bank.owner == BL_OWNER_MAIN) CountExperts(bank, bank.used, &counters_);
+  }
 }
 
 void CardSeat::CountExperts(const plugin::Bank& bank, uint64_t count, SeatCounters* to) const {

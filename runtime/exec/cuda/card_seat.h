@@ -36,6 +36,7 @@ class CardSeat : public Seat {
   void Run(std::span<const PassRow> rows) override;
   std::span<const float> Logits(int32_t i) const override;
   std::span<const BestLogit> BestLogits(int32_t i) const override;
+  std::span<const Drafted> RunDraft(std::span<const DraftRow> rows, bool probabilities) override;
   void Cut(int32_t slot, int32_t length) override;
   void CopySlot(int32_t from, int32_t to, int32_t length) override;
   void ReadRows(int32_t slot, int32_t first, int32_t rows, std::span<std::byte> bytes) override;
@@ -82,7 +83,8 @@ class CardSeat : public Seat {
   const memory::Rings& rings() const override { return planes_->rings(); }
   cudaStream_t stream() const { return stream_->get(); }
   uint64_t ChunkBytes() const { return RowChunk::kRowsMax * StateRowBytes(); }
-  Sizes SizesOf(std::span<const CardLoweredGraph> lowered) const;
+  // What these programs need beside what others do.
+  void AddSizes(std::span<const CardLoweredGraph> lowered, Sizes* sizes) const;
   // What the planner is asked for; `whole` is the layout of a seat that has every expert.
   memory::SeatSizes SizesToPlan(const model::ModelFile& model, const SeatOptions& options,
                                 const CardWeightLayout& whole, const Sizes& sizes,
@@ -105,8 +107,13 @@ class CardSeat : public Seat {
   int32_t LanesOfSlot() const { return memory::LanesOfWindow(limits_.window_rows); }
   std::vector<CardLoweredGraph> LowerAll(const SeatSource& source, const SeatOptions& options,
                                          const CardWeightLayout& layout, bool split) const;
-  // Once all memory is there: binds, captures and keeps a program for every row bucket.
-  void MakePrograms(std::span<const CardLoweredGraph> lowered, const Sizes& sizes);
+  // The programs of the draft head's steps, a row a slot; none where it is not asked for.
+  std::vector<CardLoweredGraph> LowerDrafts(const SeatSource& source,
+                                            const CardWeightLayout& layout) const;
+  // Once all memory is there: binds, captures and keeps a program for every row bucket. Constants
+  // and states of programs lie one after another from *constants on.
+  std::vector<Ready> MakePrograms(std::span<const CardLoweredGraph> lowered, const Sizes& sizes,
+                                  std::byte** constants) const;
   CardGraph Capture(const CardProgram& program) const;
   void Enqueue(const CardProgram& program) const;
   void EnqueueIn(const CardProgram& program) const;
@@ -118,10 +125,13 @@ class CardSeat : public Seat {
   // Where a bank's picks come back, in pinned words; of all banks: how many.
   uint64_t PicksAt(size_t bank) const;
   void RecordPicks(size_t rows);
-  const Ready& ReadyFor(size_t rows) const;
-  void WriteInputs(const CardProgram& program, std::span<const PassRow> rows);
+  static const Ready& ReadyFor(const std::vector<Ready>& programs, size_t rows);
+  CardRows WriteInputs(const CardProgram& program, std::span<const PassRow> rows);
   // The stretches of slots, and the lanes that they read and write.
   void WriteStates(const CardRows& in, std::span<const PassRow> rows);
+  // Of a step of drafts: each row reads its slot's state, or what the step before left.
+  void WriteDraftStates(const CardRows& in, std::span<const DraftRow> rows);
+  Drafted DraftedOfRow(size_t row) const;
   void Start(const Ready& ready, int32_t rows);
   // The program's launches one by one, and the host's parts that they need in between. `mark` is
   // called before each and after the last.
@@ -160,10 +170,13 @@ class CardSeat : public Seat {
   PinnedBuffer picks_out_;    // where picks are asked for: bank after bank, of the largest pass
   PinnedBuffer state_rows_;   // a chunk of rows on its way to or from a slot
   std::vector<Ready> ready_;  // row buckets ascending
-  bool may_seat_ = false;     // experts that come for the pass may stay
+  std::vector<Ready> drafts_;
+  bool may_seat_ = false;  // experts that come for the pass may stay
   const CardProgram* last_ = nullptr;
   int32_t last_logits_ = 0;           // logit rows of the last pass
   std::vector<bl_segment> segments_;  // of a pass, where there are lanes
+  std::vector<PassRow> draft_rows_;
+  std::vector<Drafted> drafted_;
   SeatCounters counters_;
   // Rows of logits and observed values, fetched when they are asked for. Rows beyond the slots
   // (measuring, not serving) get their room then.

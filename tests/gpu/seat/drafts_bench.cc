@@ -1,10 +1,11 @@
 // What a pass takes by the rows of its windows, and a step of a model's own draft head: what drafts
-// can bring on a card is decided by these. Prints one table a model.
+// can bring on a card is decided by these; then answers of an engine without drafts and with those
+// of each kind. Prints two tables a model.
 //
-//   gpu_bench_drafts MODEL [head] [slots]
+//   gpu_bench_drafts MODEL [head] [cpu] [slots] [tokens of a draft, 3]
 //
-// Ids are without a pattern, so every row picks experts of its own: passes of a text that repeats
-// itself cost no more.
+// Ids of the first table are without a pattern, so every row picks experts of its own. Answers are
+// greedy, of 256 tokens, and must be the same with every kind.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -13,10 +14,16 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
+#include "runtime/base/error.h"
 #include "runtime/base/limits.h"
+#include "runtime/engine/engine.h"
 #include "runtime/exec/seat.h"
+#include "runtime/text/tokenizer.h"
+#include "runtime/text/vocabulary.h"
 #include "tests/oracle/seat_fixture.h"
 
 namespace bloomery::test {
@@ -68,18 +75,30 @@ double PassMs(exec::Seat& seat, int32_t slots, int32_t rows, Ids& ids) {
   });
 }
 
-void Measure(const std::string& path, bool head, int32_t slots) {
+struct What {
+  std::string path;
+  bool head = false;
+  std::string device = "CUDA0";
+  int32_t slots = 1;
+  int32_t tokens_max = 3;
+};
+
+LoadedSeat Load(const What& what, int32_t window, bool head) {
   exec::SeatOptions options;
-  options.slots = slots;
+  options.slots = what.slots;
   options.slot_context = 1024;
   options.rows_max = kBefore;
-  options.window_rows = limits::kWindowRowsMax;
+  options.window_rows = window;
   options.drafts = head;
-  options.device = "CUDA0";
-  const LoadedSeat loaded = LoadThroughPlugin(path, options);
+  options.device = what.device;
+  return LoadThroughPlugin(what.path, options);
+}
+
+void MeasurePasses(const What& what) {
+  const int32_t slots = what.slots;
+  const LoadedSeat loaded = Load(what, limits::kWindowRowsMax, what.head);
   exec::Seat& seat = *loaded.seat;
   Ids ids;
-  // One row more than is kept: a state is held behind the row that a cut goes back to.
   for (int32_t slot = 0; slot < slots; ++slot) {
     std::vector<exec::PassRow> rows;
     for (int32_t i = 0; i < kBefore; ++i) {
@@ -88,7 +107,7 @@ void Measure(const std::string& path, bool head, int32_t slots) {
     seat.Run(rows);
   }
   std::printf("| %s, rows of a window | ms a pass | to one row | tokens a pass to break even |\n",
-              path.c_str());
+              what.path.c_str());
   std::printf("|---|---|---|---|\n");
   double one = 0;
   for (int32_t used = 1; used <= slots; used *= 2) {
@@ -99,7 +118,7 @@ void Measure(const std::string& path, bool head, int32_t slots) {
                   ms / one * used);
     }
   }
-  if (!head) return;
+  if (!what.head) return;
   for (const bool sure : {false, true}) {
     const double ms = MedianMs([&] {
       const exec::DraftRow row = {.slot = 0, .depth = 0, .token = ids.Next()};
@@ -109,25 +128,122 @@ void Measure(const std::string& path, bool head, int32_t slots) {
   }
 }
 
+using Tokens = std::vector<int32_t>;
+
+// Texts without a pattern, of three words in turns, and of one line again and again.
+std::vector<std::pair<const char*, Tokens>> Prompts() {
+  Ids ids;
+  std::vector<std::pair<const char*, Tokens>> prompts = {
+      {"random", {}}, {"in turns", {}}, {"a line", {}}};
+  Tokens line;
+  for (int i = 0; i < 12; ++i) line.push_back(ids.Next());
+  for (int i = 0; i < 48; ++i) {
+    prompts[0].second.push_back(ids.Next());
+    prompts[1].second.push_back(line[static_cast<size_t>(i % 3)]);
+    prompts[2].second.push_back(line[static_cast<size_t>(i % 12)]);
+  }
+  return prompts;
+}
+
+struct Answers {
+  std::vector<Tokens> tokens;
+  double rate = 0;  // of all streams, while they were made
+  int64_t drafted = 0, accepted = 0, made = 0;
+};
+
+// `slots` streams of one prompt, each after a token of its own.
+Answers Ask(engine::Engine& engine, const Tokens& prompt, int32_t slots) {
+  constexpr int32_t kTokens = 256;
+  std::vector<std::shared_ptr<engine::Generation>> running;
+  for (int32_t i = 0; i < slots; ++i) {
+    engine::GenerateRequest request;
+    request.prompt = prompt;
+    request.prompt.insert(request.prompt.begin(), 50 + i);
+    request.n_predict = kTokens;
+    request.sampling.temperature = 0;
+    request.cache_prompt = false;
+    running.push_back(engine.Submit(std::move(request)));
+  }
+  Answers answers;
+  double longest = 0;
+  for (const auto& each : running) {
+    Tokens& tokens = answers.tokens.emplace_back();
+    while (auto event = each->Pop()) {
+      if (const auto* text = std::get_if<engine::Text>(&*event)) {
+        tokens.insert(tokens.end(), text->tokens.begin(), text->tokens.end());
+      } else if (const auto* finish = std::get_if<engine::Finish>(&*event)) {
+        answers.drafted += finish->timings.draft_n;
+        answers.accepted += finish->timings.draft_n_accepted;
+        answers.made += finish->timings.predicted_n;
+        longest = std::max(longest, finish->timings.predicted_ms);
+      } else if (const auto* failed = std::get_if<engine::Failed>(&*event)) {
+        throw Error(failed->kind, failed->message);
+      }
+    }
+  }
+  answers.rate = 1e3 * static_cast<double>(answers.made - slots) / longest;
+  return answers;
+}
+
+void MeasureAnswers(const What& what) {
+  std::printf("| streams | text | drafts | t/s | to off | drafted | accepted | of tokens |\n");
+  std::printf("|---|---|---|---|---|---|---|---|\n");
+  std::vector<engine::DraftKind> kinds = {engine::DraftKind::kOff, engine::DraftKind::kLookup};
+  if (what.head) kinds.push_back(engine::DraftKind::kMtp);
+  const auto prompts = Prompts();
+  std::vector<Answers> off;
+  for (const engine::DraftKind kind : kinds) {
+    const bool none = kind == engine::DraftKind::kOff;
+    const LoadedSeat loaded =
+        Load(what, none ? 1 : what.tokens_max + 1, kind == engine::DraftKind::kMtp);
+    const text::Tokenizer tokenizer(text::ReadVocabulary(loaded.model->metadata()));
+    engine::EngineOptions options;
+    options.draft = {.kind = kind, .tokens_max = what.tokens_max};
+    engine::Engine engine(*loaded.seat, tokenizer, options);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      std::vector<Answers> rounds;
+      for (int round = 0; round < 5; ++round) {
+        rounds.push_back(Ask(engine, prompts[i].second, what.slots));
+      }
+      std::ranges::sort(rounds, {}, &Answers::rate);
+      const Answers& median = rounds[2];
+      if (none) off.push_back(median);
+      std::printf("| %d | %s | %s | %.0f | %.2f | %lld | %lld | %lld |%s\n", what.slots,
+                  prompts[i].first, std::string(engine::DraftKindName(kind)).c_str(), median.rate,
+                  median.rate / off[i].rate, static_cast<long long>(median.drafted),
+                  static_cast<long long>(median.accepted), static_cast<long long>(median.made),
+                  median.tokens == off[i].tokens ? "" : " NOT THE SAME TOKENS");
+      std::fflush(stdout);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace bloomery::test
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: gpu_bench_drafts MODEL [head] [slots]\n");
+    std::fprintf(stderr,
+                 "usage: gpu_bench_drafts MODEL [head] [cpu] [slots] [tokens of a draft]\n");
     return 64;
   }
   try {
-    bool head = false;
-    int32_t slots = 1;
+    bloomery::test::What what = {.path = argv[1]};
+    std::vector<int32_t> numbers;
     for (int i = 2; i < argc; ++i) {
       if (std::string_view(argv[i]) == "head") {
-        head = true;
+        what.head = true;
+      } else if (std::string_view(argv[i]) == "cpu") {
+        what.device = "cpu";
       } else {
-        slots = std::atoi(argv[i]);
+        numbers.push_back(std::atoi(argv[i]));
       }
     }
-    bloomery::test::Measure(argv[1], head, slots);
+    if (!numbers.empty()) what.slots = numbers[0];
+    if (numbers.size() > 1) what.tokens_max = numbers[1];
+    bloomery::test::MeasurePasses(what);
+    std::printf("\n");
+    bloomery::test::MeasureAnswers(what);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -11,6 +11,7 @@
 #include "runtime/exec/seat.h"
 #include "tests/gpu/seat/rows.h"
 #include "tests/oracle/seat_fixture.h"
+#include "tests/support/refusal.h"
 
 namespace bloomery::test {
 namespace {
@@ -194,6 +195,57 @@ TEST(CardDrafts, WindowsOverSplitBanksAreThoseOverWholeOnes) {
     const LoadedSeat whole = LoadThroughPlugin(file.path(), Options("CUDA0", 1));
     ExpectWindowsAreRowsOneByOne(*split.seat, *whole.seat, 4, SomeIds(100, 900));
   }
+}
+
+// The bits of a step are those of the CPU's, so both guess the same, and so are the head's rows
+// that passes of few rows leave.
+TEST(CardDrafts, TheHeadGuessesAsOnTheCpuAtEveryDepthBesideOtherSlots) {
+  const auto with_head = [](const char* device) {
+    exec::SeatOptions options = Options(device, 4, 3);
+    options.drafts = true;
+    return options;
+  };
+  const LoadedSeat cpu = LoadThroughPlugin(HybridPath(), with_head("cpu"));
+  const LoadedSeat card = LoadThroughPlugin(HybridPath(), with_head("CUDA0"));
+  ASSERT_TRUE(card.seat->limits().drafts);
+  const Ids ids = SomeIds(80, 900);
+  for (size_t at = 0; at + 8 <= ids.size(); at += 8) {
+    for (int32_t slot = 0; slot < 3; ++slot) {
+      // Windows of which some rows are taken back.
+      const auto rows = std::span(ids).subspan(at, 4 + static_cast<size_t>(slot) / 2);
+      const int32_t length = card.seat->Length(slot) + 2 + slot;
+      const Rows got = RunWindow(*card.seat, slot, rows.first(4));
+      ASSERT_EQ(FirstDifference(got, RunWindow(*cpu.seat, slot, rows.first(4))), "");
+      for (exec::Seat* seat : {card.seat.get(), cpu.seat.get()}) {
+        seat->Cut(slot, std::min(length, seat->Length(slot)));
+      }
+      ASSERT_EQ(HeldBy(*card.seat, slot), HeldBy(*cpu.seat, slot)) << "slot " << slot;
+    }
+    std::array<int32_t, 3> tokens = {ids[at], ids[at + 1], ids[at + 2]};
+    for (int32_t depth = 0; depth < 3; ++depth) {
+      std::vector<exec::DraftRow> rows;
+      for (int32_t slot = 0; slot < 3; ++slot) {
+        rows.push_back({.slot = slot, .depth = depth, .token = tokens[static_cast<size_t>(slot)]});
+      }
+      const bool sure = at % 16 == 0;
+      const std::span<const exec::Drafted> expected = cpu.seat->RunDraft(rows, sure);
+      const std::span<const exec::Drafted> got = card.seat->RunDraft(rows, sure);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        ASSERT_EQ(got[i].token, expected[i].token) << "depth " << depth << ", slot " << i;
+        ASSERT_EQ(got[i].probability, expected[i].probability);
+        tokens[i] = expected[i].token;
+      }
+    }
+  }
+}
+
+TEST(CardDrafts, AHeadBesideSplitBanksIsRefusedByName) {
+  exec::SeatOptions options = Options("CUDA0", 4);
+  options.drafts = true;
+  options.card_frames = 3;
+  const Refusal refusal = RefusalOf([&] { LoadThroughPlugin(HybridPath(), options); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
+  EXPECT_NE(refusal.message.find("--draft mtp"), std::string::npos) << refusal.message;
 }
 
 // The models that run.sh benches: a row alone goes other ways there than rows of a window.

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <future>
 
 #include "tests/support/temp_dir.h"
@@ -118,6 +121,118 @@ TEST(CheckpointsTest, ASlotFileHoldsTheStateBehindItsRows) {
 }
 
 // Against a runner alone: which checkpoints of a growing conversation stay.
+EngineOptions InFolder(const std::string& folder, uint64_t bytes = 1 << 20) {
+  EngineOptions options = Cached();
+  options.cache.folder = folder;
+  options.cache.folder_bytes = bytes;
+  return options;
+}
+
+std::vector<std::string> Marks(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".mark") names.push_back(entry.path().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST(CheckpointFilesTest, AConversationGoesOnAfterTheServersEndFromItsLastCheckpoint) {
+  const test::TempDir folder;
+  const Tokens a = Text(1700, 1);
+  Tokens grown = a;
+  {
+    StateRig rig(InFolder(folder.path()));
+    Collected collected = rig.Run(Greedy(a, 5));
+    const Tokens answer = collected.only().tokens;
+    grown.insert(grown.end(), answer.begin(), answer.end());
+    grown.insert(grown.end(), 40, 7);
+    rig.engine->Stop(std::chrono::seconds(1));
+  }
+  ASSERT_FALSE(Marks(folder.path()).empty());
+  StateRig rig(InFolder(folder.path()));
+  // All but the answer's last token had been evaluated.
+  EXPECT_EQ(RunExact(rig, grown).cache_n, 1704);
+  EXPECT_EQ(rig.runner.states_restored, 1);
+  EXPECT_EQ(rig.engine->ReadMetrics().reuse.folder, 1704U);
+  // A fork before the end goes on from the longest one before it.
+  rig.engine.reset();
+  StateRig forked(InFolder(folder.path()));
+  Tokens fork(a.begin(), a.begin() + 1300);
+  fork.insert(fork.end(), 40, 25);
+  EXPECT_EQ(RunExact(forked, fork).cache_n, 1024);
+}
+
+TEST(CheckpointFilesTest, DamagedOnesAreNeverTakenUpAndAreRemoved) {
+  const test::TempDir folder;
+  const Tokens a = Text(700, 1);
+  {
+    StateRig rig(InFolder(folder.path()));
+    RunExact(rig, a);
+    rig.engine->Stop(std::chrono::seconds(1));
+  }
+  const std::vector<std::string> marks = Marks(folder.path());
+  ASSERT_EQ(marks.size(), 3U);             // at 512, before the prompt's end, behind the answer
+  for (const std::string& path : marks) {  // the last byte of the state, before its checksum
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-9, std::ios::end);
+    const auto byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(-9, std::ios::end);
+    file.put(byte);
+  }
+  StateRig rig(InFolder(folder.path()));
+  EXPECT_EQ(RunExact(rig, a).cache_n, 0);
+  EXPECT_EQ(rig.engine->ReadMetrics().cache.refused_files, 1U);
+  rig.engine.reset();
+  // The one that was wanted is gone, and was written anew; so it is found now.
+  StateRig again(InFolder(folder.path()));
+  EXPECT_EQ(RunExact(again, a).cache_n, 700 - Checkpoints::kBack);
+}
+
+TEST(CheckpointFilesTest, TheFolderKeepsItsLimitAndAnErasedSlotLeavesNone) {
+  const test::TempDir folder;
+  {
+    StateRig rig(InFolder(folder.path(), 40000));
+    for (int i = 1; i < 8; ++i) RunExact(rig, Text(900, i));
+    rig.engine->Stop(std::chrono::seconds(1));
+  }
+  uint64_t bytes = 0;
+  for (const std::string& path : Marks(folder.path())) bytes += std::filesystem::file_size(path);
+  EXPECT_GT(bytes, 0U);
+  EXPECT_LE(bytes, 20000U);  // half
+  const test::TempDir other;
+  StateRig rig(InFolder(other.path()));
+  RunExact(rig, Text(900, 1));
+  RunExact(rig, Text(900, 2));  // the first one's state leaves the slot
+  RunExact(rig, Text(900, 1));
+  std::promise<void> erased;
+  rig.engine->Submit({.kind = SlotAction::Kind::kErase,
+                      .done = [&](const SlotAction::Result&) { erased.set_value(); }});
+  erased.get_future().wait();
+  EXPECT_EQ(RunExact(rig, Text(900, 1)).cache_n, 0);
+}
+
+TEST(CheckpointFilesTest, AnotherModelsAreLeftAlone) {
+  const test::TempDir folder;
+  {
+    StateRig rig(InFolder(folder.path()));
+    RunExact(rig, Text(700, 1));
+    rig.engine->Stop(std::chrono::seconds(1));
+  }
+  const std::vector<std::string> before = Marks(folder.path());
+  EngineOptions other = InFolder(folder.path());
+  other.cache.identity = {{"model", "another"}};
+  {
+    StateRig rig(std::move(other));
+    EXPECT_EQ(RunExact(rig, Text(700, 1)).cache_n, 0);
+    rig.engine->Stop(std::chrono::seconds(1));
+  }
+  const std::vector<std::string> after = Marks(folder.path());
+  EXPECT_TRUE(std::ranges::includes(after, before));
+  StateRig rig(InFolder(folder.path()));
+  EXPECT_EQ(RunExact(rig, Text(700, 1)).cache_n, 700 - Checkpoints::kBack);
+}
+
 TEST(CheckpointsTest, TheyThinOutBelowTheEndOfAConversation) {
   FakeRunner runner(
       {.slots = 1, .slot_context = 20000, .rows_max = 512, .vocabulary = kVocabulary});

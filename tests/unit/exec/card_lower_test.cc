@@ -267,6 +267,48 @@ TEST(CardLower, ADeltaLayerTakesSlicesAndNormsIntoItsOwnLaunches) {
                           "linear/1 on the card, prompts (band)"));
 }
 
+// A draft head of one layer: rows joined with the state before them, handed on by a tap.
+TEST(CardLower, TapsAndTheirJoinAreALaunchEach) {
+  ToySeat toy;
+  const sdk::Weight norm = toy.Add("norm", {ToySeat::kWidth});
+  const sdk::Weight join = toy.Add("join", {2 * ToySeat::kWidth, ToySeat::kWidth});
+  const sdk::Plane tap = toy.AddPlane("tap", ToySeat::kWidth);
+  toy.description.planes.back().rule = BL_PLANE_FIXED;
+  toy.description.planes.back().plane_class = BL_CLASS_TAP;
+  const auto launches = [&](int32_t rows, const std::function<void(sdk::Graph&)>& build) {
+    const graph::Graph graph = toy.MakeGraph(rows, build);
+    const CardWeightLayout layout(toy.Model(), toy.description);
+    std::vector<std::string> names;
+    for (const auto& launch :
+         LowerForCard(graph, toy.description,
+                      {.rows = rows, .weights = &layout, .slots = 2, .wanted = {"logits"}})
+             .launches) {
+      names.emplace_back(launch.op);
+    }
+    return names;
+  };
+  const auto joined = [&](sdk::Graph& g, sdk::Value before) {
+    const sdk::Value tokens = g.RmsNorm(g.Embed(g.Tokens(), toy.table), norm, 1e-6);
+    return g.Linear(g.Concat(tokens, before), join);
+  };
+  for (const int32_t rows : {1, 8, 32}) {
+    EXPECT_THAT(launches(rows,
+                         [&](sdk::Graph& g) {
+                           const sdk::Value x = joined(g, g.Recall(tap));
+                           g.Keep(x, tap);
+                           g.Export("logits", g.Head(g.SelectRows(x), toy.table));
+                         }),
+                testing::IsSupersetOf({"recall", "concat", "linear", "keep"}));
+    EXPECT_THAT(launches(rows,
+                         [&](sdk::Graph& g) {
+                           const sdk::Value x = g.Embed(g.Tokens(), toy.table);
+                           g.Keep(joined(g, g.Previous(x, tap)), tap);
+                           g.Export("logits", g.Head(g.SelectRows(x), toy.table));
+                         }),
+                testing::IsSupersetOf({"previous", "concat", "linear", "keep"}));
+  }
+}
+
 // Slices are read where they lie only if their reader finds its vectors there.
 TEST(CardLower, SlicesThatDoNotLieAsTheirReaderWantsThemAreMade) {
   HybridLayers layers;

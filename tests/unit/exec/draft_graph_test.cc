@@ -1,4 +1,4 @@
-// What the step of a draft may touch, and where drafts may run.
+// What the step of a draft may touch.
 #include "runtime/exec/draft_graph.h"
 
 #include <gmock/gmock.h>
@@ -88,44 +88,6 @@ TEST_F(DraftGraphTest, TapsAndAppendPlanesAreItsOwn) {
     g.Keep(x, tap);
   });
   EXPECT_TRUE(seat->limits().drafts);
-}
-
-SeatOptions Window(const std::string& device, int32_t rows = 4) {
-  SeatOptions options;
-  options.device = device;
-  options.window_rows = rows;
-  options.drafts = rows > 1;
-  return options;
-}
-
-TEST(DraftDevice, BesideACardADraftHeadIsRefusedAndNotTheCard) {
-  const auto says = AllOf(HasSubstr("--draft mtp: a draft head runs on the CPU only"),
-                          HasSubstr("give -dev none, or take --draft lookup"));
-  const Refusal any = RefusalOf([] { CheckDraftDevice(Window("auto"), [] { return true; }); });
-  EXPECT_EQ(any.kind, ErrorKind::kUnsupported);
-  EXPECT_THAT(any.message, AllOf(says, HasSubstr("there is a card here")));
-  const auto unasked = []() -> bool { throw std::logic_error("asked for cards"); };
-  const Refusal named = RefusalOf([&] { CheckDraftDevice(Window("CUDA0"), unasked); });
-  EXPECT_EQ(named.kind, ErrorKind::kUnsupported);
-  EXPECT_THAT(named.message, AllOf(says, HasSubstr("was asked to run on a card")));
-  SeatOptions split = Window("auto");
-  split.placing.place = memory::Place::kSplit;
-  EXPECT_EQ(RefusalOf([&] { CheckDraftDevice(split, unasked); }).kind, ErrorKind::kUnsupported);
-}
-
-TEST(DraftDevice, WithoutACardOrWithoutDraftsNothingIsRefused) {
-  const auto unasked = []() -> bool { throw std::logic_error("asked for cards"); };
-  EXPECT_NO_THROW(CheckDraftDevice(Window("auto"), [] { return false; }));
-  EXPECT_NO_THROW(CheckDraftDevice(Window("none"), unasked));
-  EXPECT_NO_THROW(CheckDraftDevice(Window("cpu"), unasked));
-  EXPECT_NO_THROW(CheckDraftDevice(Window("auto", 1), unasked));
-  EXPECT_NO_THROW(CheckDraftDevice(Window("CUDA0", 1), unasked));
-  SeatOptions lookup = Window("CUDA0");
-  lookup.drafts = false;
-  EXPECT_NO_THROW(CheckDraftDevice(lookup, unasked));
-  SeatOptions host = Window("auto");
-  host.placing.place = memory::Place::kHost;
-  EXPECT_NO_THROW(CheckDraftDevice(host, unasked));
 }
 
 }  // namespace

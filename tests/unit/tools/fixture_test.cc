@@ -147,6 +147,34 @@ TEST(FixtureRecipe, TensorsMayBeOfSomeLayersAndRecipesAnArray) {
               HasSubstr("every 0 layers"));
 }
 
+TEST(FixtureRecipe, DraftLayersLieBehindTheOthersAndHaveWhatIsSaidOfThem) {
+  std::string json = Changed(R"("fill": "gains"})", R"("fill": "gains", "drafts": "also"})");
+  const std::string join =
+      R"({"name": "blk.{l}.join.weight", "ne": ["2*width", "width"], "fill": "first_half",
+          "drafts": "only", "over": "used"},)";
+  json.insert(json.find(R"({"name": "output.weight")"), join);
+  const std::string count = R"("type": "u32", "value": "layers"})";
+  json.replace(json.find(count), count.size(), R"("type": "u32", "value": "blocks"})");
+  FixtureRecipe recipe = FixtureRecipe::ParseAll(json, "r.json").front();
+  recipe.Set("layers", 2);
+  const auto names = [&] {
+    std::vector<std::string> all;
+    for (const FixtureTensor& tensor : recipe.Tensors()) all.push_back(tensor.name);
+    return all;
+  };
+  EXPECT_THAT(names(), testing::Not(testing::Contains(HasSubstr("join"))));
+  recipe.Set("drafts", 1);
+  EXPECT_EQ(std::get<uint64_t>(recipe.Keys("toy")[0].second.data), 3u);
+  EXPECT_THAT(names(),
+              testing::ElementsAre("token_embd.weight", "blk.0.attn_norm.weight",
+                                   "blk.0.ffn_gate_inp.weight", "blk.0.ffn_down_exps.weight",
+                                   "blk.1.attn_norm.weight", "blk.1.ffn_gate_inp.weight",
+                                   "blk.1.ffn_down_exps.weight", "blk.2.attn_norm.weight",
+                                   "blk.2.join.weight", "output.weight"));
+  EXPECT_EQ(recipe.Tensors()[8].gain, 0.5);  // over the two experts used
+  EXPECT_EQ(RefusalOf([&] { recipe.Set("blocks", 4); }).kind, ErrorKind::kUsage);
+}
+
 TEST(FixtureRecipe, WrongRecipesAreRefusedByField) {
   EXPECT_THAT(Refused(Changed("\"normal\"", "\"noise\"")), HasSubstr("tensor 3: 'fill'"));
   EXPECT_THAT(Refused(Changed("2*width", "2*wide")), HasSubstr("'wide' is no size"));

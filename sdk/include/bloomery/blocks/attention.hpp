@@ -25,7 +25,10 @@ struct AttentionShape {
   bool fused = false;   // attn_qkv: queries, then keys, then values; not with gates or biases
   bool biases = false;  // attn_q.bias, attn_k.bias, attn_v.bias
   uint64_t window = 0;  // keys that a row sees, its own included; 0: all before it
-  bool sinks = false;   // attn_sinks, one a head
+  // Planes keep every row though a window is seen: those of a draft, whose steps write behind the
+  // slot's end, where a ring would lose rows that are still read.
+  bool keeps_rows = false;
+  bool sinks = false;  // attn_sinks, one a head
   double value_scale = 1.0;
 };
 
@@ -103,8 +106,9 @@ class Attention {
  private:
   Plane AddPlane(const LayerWeights& layer, const std::string& name, bl_plane_class plane_class,
                  uint64_t width) const {
-    return shape_.window == 0 ? layer.AddRows(name, plane_class, width)
-                              : layer.AddRing(name, plane_class, width, shape_.window);
+    return shape_.window == 0 || shape_.keeps_rows
+               ? layer.AddRows(name, plane_class, width)
+               : layer.AddRing(name, plane_class, width, shape_.window);
   }
   void AppendRows(Graph& g, Value k, Value v) const {
     const auto key_dim = static_cast<int64_t>(shape_.key_dim);
