@@ -2,10 +2,10 @@
 // can bring on a card is decided by these; then answers of an engine without drafts and with those
 // of each kind. Prints two tables a model.
 //
-//   gpu_bench_drafts MODEL [head] [cpu] [slots] [tokens of a draft, 3]
+//   gpu_bench_drafts MODEL [head] [cpu] [slots] [tokens of a draft, 3] [of an answer, 256]
 //
 // Ids of the first table are without a pattern, so every row picks experts of its own. Answers are
-// greedy, of 256 tokens, and must be the same with every kind.
+// greedy and must be the same with every kind.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -81,12 +81,13 @@ struct What {
   std::string device = "CUDA0";
   int32_t slots = 1;
   int32_t tokens_max = 3;
+  int32_t answer = 256;
 };
 
 LoadedSeat Load(const What& what, int32_t window, bool head) {
   exec::SeatOptions options;
   options.slots = what.slots;
-  options.slot_context = 1024;
+  options.slot_context = std::max(1024, what.answer + 128);
   options.rows_max = kBefore;
   options.window_rows = window;
   options.drafts = head;
@@ -152,14 +153,13 @@ struct Answers {
 };
 
 // `slots` streams of one prompt, each after a token of its own.
-Answers Ask(engine::Engine& engine, const Tokens& prompt, int32_t slots) {
-  constexpr int32_t kTokens = 256;
+Answers Ask(engine::Engine& engine, const Tokens& prompt, int32_t slots, int32_t tokens_most) {
   std::vector<std::shared_ptr<engine::Generation>> running;
   for (int32_t i = 0; i < slots; ++i) {
     engine::GenerateRequest request;
     request.prompt = prompt;
     request.prompt.insert(request.prompt.begin(), 50 + i);
-    request.n_predict = kTokens;
+    request.n_predict = tokens_most;
     request.sampling.temperature = 0;
     request.cache_prompt = false;
     running.push_back(engine.Submit(std::move(request)));
@@ -203,7 +203,7 @@ void MeasureAnswers(const What& what) {
     for (size_t i = 0; i < prompts.size(); ++i) {
       std::vector<Answers> rounds;
       for (int round = 0; round < 5; ++round) {
-        rounds.push_back(Ask(engine, prompts[i].second, what.slots));
+        rounds.push_back(Ask(engine, prompts[i].second, what.slots, what.answer));
       }
       std::ranges::sort(rounds, {}, &Answers::rate);
       const Answers& median = rounds[2];
@@ -223,8 +223,9 @@ void MeasureAnswers(const What& what) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr,
-                 "usage: gpu_bench_drafts MODEL [head] [cpu] [slots] [tokens of a draft]\n");
+    std::fprintf(
+        stderr,
+        "usage: gpu_bench_drafts MODEL [head] [cpu] [slots] [tokens of a draft] [of an answer]\n");
     return 64;
   }
   try {
@@ -241,6 +242,7 @@ int main(int argc, char** argv) {
     }
     if (!numbers.empty()) what.slots = numbers[0];
     if (numbers.size() > 1) what.tokens_max = numbers[1];
+    if (numbers.size() > 2) what.answer = numbers[2];
     bloomery::test::MeasurePasses(what);
     std::printf("\n");
     bloomery::test::MeasureAnswers(what);

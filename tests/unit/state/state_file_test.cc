@@ -91,6 +91,27 @@ TEST_F(StateFileTest, WhatIsReadIsWhatWasWritten) {
   EXPECT_EQ(file.bytes(), Bytes().size());
 }
 
+// Of the prompt cache: the state behind tokens whose rows lie elsewhere.
+TEST_F(StateFileTest, ACheckpointAloneHasNoRows) {
+  const std::vector<std::byte> state(100, std::byte{7});
+  WriteStateFile(path_, identity_, kRowBytes, tokens_, 300, {}, state);
+  const auto open = [&](uint64_t bytes) {
+    return StateFile(RealFileSystem(), path_,
+                     {.identity = &identity_,
+                      .row_bytes = kRowBytes,
+                      .tokens_max = 4096,
+                      .checkpoint_bytes = bytes});
+  };
+  const StateFile file = open(100);
+  EXPECT_TRUE(file.checkpoint_alone());
+  EXPECT_EQ(file.blocks(), 0);
+  EXPECT_EQ(file.first(), 300);
+  EXPECT_EQ(file.tokens(), tokens_);
+  EXPECT_EQ(file.ReadCheckpoint(), state);
+  EXPECT_EQ(file.bytes(), Bytes().size());
+  EXPECT_THAT(test::RefusalOf([&] { open(0); }).message, HasSubstr("has a checkpoint of 100"));
+}
+
 TEST_F(StateFileTest, AnEmptyStateIsAStateToo) {
   WriteStateFile(path_, identity_, kRowBytes, {}, 0, {});
   EXPECT_EQ(Open(identity_).blocks(), 0);
