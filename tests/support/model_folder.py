@@ -264,9 +264,20 @@ def write_safetensors(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values()))
 
 
+# How the models of the sets split text.
+SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)"
+         r"|\s+")
+
+
+def pre_tokenizer(pattern):
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [split, {"type": "ByteLevel", "use_regex": False}]}
+
+
 def tokenizer(gguf):
     tokens, types = gguf.get("tokenizer.ggml.tokens"), gguf.get("tokenizer.ggml.token_type")
     return {
+        "pre_tokenizer": pre_tokenizer(SPLIT),
         "added_tokens": [{"id": i, "content": text, "special": types[i] == 3}
                          for i, text in enumerate(tokens) if types[i] != 1],
         "model": {"type": "BPE", "vocab": {text: i for i, text in enumerate(tokens)},

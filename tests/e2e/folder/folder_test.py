@@ -106,13 +106,16 @@ class Folders(unittest.TestCase):
         folder = self.folder("f")
         path = folder / "tokenizer.json"
         tokenizer = json.loads(path.read_text())
-        for pattern, name in ((r"[\p{L}\p{M}]+|\p{N}", "qwen35"), (r"\p{L}+|\p{N}", "qwen2")):
-            split = {"type": "Split", "pattern": {"Regex": pattern}}
-            tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, {"type": "ByteLevel"}]}
+        marks = model_folder.SPLIT.replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(r"\s\p{L}", r"\s\p{L}\p{M}")
+        for pattern, name in ((marks, "qwen35"), (model_folder.SPLIT, "qwen2")):
+            tokenizer["pre_tokenizer"] = model_folder.pre_tokenizer(pattern)
             path.write_text(json.dumps(tokenizer))
             out = folder / "out.gguf"
             self.assertEqual(run(BLOOMERY, "quantize", folder, out, "BF16").returncode, 0)
             self.assertEqual(model_folder.Gguf(out).get("tokenizer.ggml.pre"), name)
+        tokenizer["pre_tokenizer"] = model_folder.pre_tokenizer(r"\p{N}{1,3}")
+        path.write_text(json.dumps(tokenizer))
+        self.refused(folder, "tokenizer.json: its 'pre_tokenizer' splits text in a way")
 
     def refused(self, folder, text, code=65):
         done = run(SERVE, "-m", folder, "--port", 0, "-c", 512)
