@@ -10,6 +10,7 @@
 #include <ctime>
 #include <filesystem>
 #include <random>
+#include <utility>
 
 #include "runtime/base/output_file.h"
 #include "runtime/state/disk_tier.h"
@@ -37,8 +38,9 @@ std::shared_ptr<Block> BlockOf(const std::vector<Token>& tokens) {
   return block;
 }
 
-// Writes blocks of the cache and a slot's file over and over until it is killed.
-[[noreturn]] void WriteForEver(const std::string& folder, unsigned round) {
+// Writes blocks of the cache and a slot's file over and over until it is killed; says on `wrote`
+// when it has written the first.
+[[noreturn]] void WriteForEver(const std::string& folder, unsigned round, int wrote) {
   const DiskTier disk(RealFileSystem(), folder, kIdentity, kRowBytes);
   std::mt19937 random(round);
   for (;;) {
@@ -47,6 +49,10 @@ std::shared_ptr<Block> BlockOf(const std::vector<Token>& tokens) {
     disk.Write(disk.NameOf(tokens), tokens, 0, block);
     const BlockPtr shared = block;
     WriteStateFile(folder + "/slot.state", kIdentity, kRowBytes, tokens, 0, {&shared, 1});
+    if (wrote >= 0) {
+      [[maybe_unused]] const ssize_t said = ::write(wrote, "w", 1);
+      ::close(std::exchange(wrote, -1));
+    }
   }
 }
 
@@ -63,15 +69,25 @@ TEST(StateCrash, AKilledWriterLeavesWholeFilesOnly) {
   const StateFileRules rules{.identity = &kIdentity, .row_bytes = kRowBytes, .tokens_max = 128};
   int files = 0;
   for (int round = 0; round < kills; ++round) {
+    int wrote[2];
+    ASSERT_EQ(::pipe(wrote), 0);
     const pid_t child = fork();
     ASSERT_GE(child, 0);
-    if (child == 0) WriteForEver(folder.path(), static_cast<unsigned>(round));
+    if (child == 0) WriteForEver(folder.path(), static_cast<unsigned>(round), wrote[1]);
+    ::close(wrote[1]);
+    // Every other one is killed behind its first files, however long the machine takes to them, the
+    // rest from their start on.
+    char byte = 0;
+    if (round % 2 == 0) {
+      ASSERT_EQ(::read(wrote[0], &byte, 1), 1);
+    }
     const timespec wait{.tv_sec = 0, .tv_nsec = static_cast<long>(random() % 6'000'000)};
     nanosleep(&wait, nullptr);
     ASSERT_EQ(kill(child, SIGKILL), 0);
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status));
+    ::close(wrote[0]);
+    ASSERT_EQ(WTERMSIG(status), SIGKILL);
 
     const DiskTier disk(RealFileSystem(), folder.path(), kIdentity, kRowBytes);
     for (const DiskTier::Found& found : disk.Scan()) {
