@@ -158,12 +158,13 @@ class Engine::Loop {
   std::string last_failure_;
   std::vector<std::pair<std::shared_ptr<Generation>, Event>> outbox_;
   Metrics counters_;
-  std::unique_ptr<Reuse> reuse_;
   std::unique_ptr<Drafts> drafts_;  // null: off
 
   // Shared.
   mutable std::mutex mutex_;
   std::condition_variable work_;
+  // The loop's own, but its worker wakes the loop by the two above to its end, so it ends first.
+  std::unique_ptr<Reuse> reuse_;
   std::deque<Task> incoming_;
   std::deque<std::unique_ptr<Action>> incoming_actions_;
   size_t actions_left_ = 0;  // submitted and not finished
