@@ -167,17 +167,18 @@ Times CardPrompt(const Placement& placement, const SeatWork& work, const Machine
 }  // namespace
 
 Prediction Predict(const Placement& placement, const SeatWork& work, const MachineRates& rates,
-                   int32_t depth) {
+                   int32_t depth, int32_t prompt_rows) {
   Prediction prediction;
+  const int32_t most = std::max(1, placement.rows_max);
+  const int32_t rows = prompt_rows > 0 ? std::min(prompt_rows, most) : most;
   const auto decode = [&](const Times& times) {
     prediction.decode = 1 / times.total();
     prediction.decode_by = times.By();
   };
   const auto prompt = [&](const Times& times) {
-    prediction.prompt = placement.rows_max / times.total();
+    prediction.prompt = rows / times.total();
     prediction.prompt_by = times.By();
   };
-  const auto rows = std::max(1, placement.rows_max);
   const bool host_reads = rates.host_read > 0;
   const bool host_computes = host_reads && rates.host_macs > 0;
   const bool host_experts = rates.experts.bytes > 0;

@@ -68,13 +68,14 @@ struct MachineRates {
 struct Prediction {
   double decode = 0;
   std::string decode_by = {};  // "the card", "the link", "the host's experts", "the host"
-  double prompt = 0;           // rows of passes as long as the ubatch
+  double prompt = 0;           // rows
   std::string prompt_by = {};
 };
 
-// After `depth` rows of context.
+// Decode after `depth` rows of context; prompts in passes of `prompt_rows` rows, 0: of as many as a
+// pass can have.
 Prediction Predict(const Placement& placement, const SeatWork& work, const MachineRates& rates,
-                   int32_t depth);
+                   int32_t depth, int32_t prompt_rows = 0);
 
 // "predicted: decode 799 tok/s at depth 0 (by the card), prompt 18441 tok/s (by the card)"; empty
 // where nothing is known.

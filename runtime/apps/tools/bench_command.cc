@@ -120,9 +120,8 @@ double Predicted(const BenchCase& what, const memory::Placement& placement,
     const auto depth = static_cast<int32_t>(what.depth + what.tokens / 2);
     return memory::Predict(placement, work, *rates, depth).decode;
   }
-  memory::Placement of_prompt = placement;
-  of_prompt.rows_max = static_cast<int32_t>(std::min<int64_t>(placement.rows_max, what.prompt));
-  return memory::Predict(of_prompt, work, *rates, 0).prompt;
+  const auto rows = static_cast<int32_t>(std::min<int64_t>(placement.rows_max, what.prompt));
+  return memory::Predict(placement, work, *rates, 0, rows).prompt;
 }
 
 void BenchThreads(const BenchFlags& flags, const std::vector<BenchCase>& cases, int32_t threads,

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace bloomery::memory {
 namespace {
 
@@ -109,11 +111,11 @@ struct OneBank {
                   .row_us = 2.5},
       .cards = {{.id = "CUDA0", .read = 1e20, .to_card = 55e9, .multiprocessors = 132}}};
 
-  Prediction Of(uint32_t frames, int32_t rows) const {
-    Placement placement = Placed(Place::kSplit, frames, rows);
+  Prediction Of(uint32_t frames, int32_t rows, int32_t rows_max = 0) const {
+    Placement placement = Placed(Place::kSplit, frames, std::max(rows, rows_max));
     placement.experts.resize(1);
     placement.frames.resize(1);
-    return Predict(placement, work, rates, 0);
+    return Predict(placement, work, rates, 0, rows);
   }
   // Beside what goes to waiting for picks.
   double Us(uint32_t frames, int32_t rows) const {
@@ -155,6 +157,8 @@ TEST(Predict, APassOfFewRowsHasNoPlacesForExpertsThatCome) {
   const OneBank bank;
   // Of 64 rows 126 experts have 4.07 each: in whole rows 4, 20 + 4 * 2.5 us.
   EXPECT_NEAR(bank.Us(0, 64), 126 * 30, 1);
+  // A seat of longer passes has places: 47 over the link take 2,350 us, 79 by the host 2,370.
+  EXPECT_NEAR(1e6 * 64 / bank.Of(0, 64, 512).prompt - 100, 2370, 1);
 }
 
 TEST(Predict, WhatIsNotMeasuredIsNotPredicted) {
