@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -190,11 +191,8 @@ TEST(CardRowsLinear, FloatFormatsFollowN8) {
 
 // Query, key and value of different formats, groups and sizes, with what a graph asks for beside:
 // mapped rows, fewer live ones, scale, bias, residual in place, side outputs.
-TEST(CardRowsLinear, MatricesOfOneInputAndSideOutputs) {
-  Prepare();
-  const std::size_t k = 1024;
+void ExpectMatricesAndSideOutputs(std::size_t k, const std::array<int, 4>& types) {
   const std::size_t source_rows = 11;
-  const int types[4] = {12, 14, 8, 0};
   const std::size_t n[4] = {400, 64, 33, 128};
   for (const std::size_t rows : {1, 4, 8}) {
     for (const std::size_t group : {32, 256}) {
@@ -222,7 +220,7 @@ TEST(CardRowsLinear, MatricesOfOneInputAndSideOutputs) {
       std::vector<std::vector<float>> before;
       matrices.reserve(4);
       for (int i = 0; i < 4; ++i) {
-        matrices.emplace_back(types[i], n[i], k, random);
+        matrices.emplace_back(types[static_cast<std::size_t>(i)], n[i], k, random);
         before.push_back(random.Values(rows * n[i]));
         outputs.emplace_back(before.back());
       }
@@ -274,6 +272,12 @@ TEST(CardRowsLinear, MatricesOfOneInputAndSideOutputs) {
       }
     }
   }
+}
+
+TEST(CardRowsLinear, MatricesOfOneInputAndSideOutputs) {
+  Prepare();
+  ExpectMatricesAndSideOutputs(1024, {12, 14, 8, 0});
+  for (const std::size_t k : {1024, 2304, 4096}) ExpectMatricesAndSideOutputs(k, {0, 30, 0, 1});
 }
 
 // The shapes whose few rows have kernels of their own, alone and beside rows that do not live.
