@@ -91,7 +91,7 @@ void ExpectWindowsAreRowsOneByOne(exec::Seat& seat, exec::Seat& expected, int32_
   }
   size_t at = 20;
   for (int32_t turn = 0; at + static_cast<size_t>(window) < ids.size(); ++turn) {
-    const auto rows = static_cast<size_t>(1 + turn % window);
+    const size_t rows = static_cast<size_t>(turn % window) + 1;
     const size_t kept = 1 + static_cast<size_t>(turn * 3) % rows;
     // What comes behind the rows to keep is wrong, as rejected guesses are.
     Ids guesses(ids.begin() + static_cast<std::ptrdiff_t>(at),
