@@ -1,4 +1,4 @@
-// A model whose draft layers lie in a file of their own (MiMo-V2's release): both files as one
+// A model whose draft layers lie in a file of their own: both files as one
 // model, as if the layers had come with it. Knows no architecture: the draft's file says how many
 // layers there are, and brings the tensors that the model's lacks.
 #pragma once
