@@ -50,11 +50,12 @@ void PrintHelp(std::ostream& out) {
 int Main(int argc, char** argv) {
   InitLogging(argv[0], LogLevel::kWarning);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.empty() || arguments[0] == "-h" || arguments[0] == "--help") {
+  if (arguments.empty() || arguments[0] == "-h" || arguments[0] == "--help" ||
+      arguments[0] == "help") {
     PrintHelp(arguments.empty() ? std::cerr : std::cout);
     return arguments.empty() ? kExitUsage : kExitOk;
   }
-  if (arguments[0] == "--version") {
+  if (arguments[0] == "--version" || arguments[0] == "version") {
     std::cout << serve::BuildName() << '\n';
     return kExitOk;
   }

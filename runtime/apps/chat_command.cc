@@ -8,9 +8,13 @@
 
 #include "runtime/apps/chat_session.h"
 #include "runtime/apps/commands.h"
+#include "runtime/apps/hub_models.h"
 #include "runtime/apps/program.h"
+#include "runtime/apps/recommend.h"
 #include "runtime/apps/seat_loading.h"
 #include "runtime/base/error.h"
+#include "runtime/base/terminal.h"
+#include "runtime/base/utf8.h"
 
 namespace bloomery::apps {
 namespace {
@@ -19,9 +23,9 @@ constexpr const char* kHelp =
     "Usage: bloomery chat [-m FILE] [--url URL] [--system TEXT] [flags of bloomery-serve]\n"
     "\n"
     "Talks to a model in this process; without -m to the bundled demo model. With --url it is a\n"
-    "client of a running server, with the server's settings (--api-key gives its key). Ctrl-C "
-    "stops an answer, and at the\n"
-    "prompt it leaves; so do /exit and the end of input. /clear forgets the conversation.\n";
+    "client of a running server (http:// or https://), with the server's settings (--api-key gives "
+    "its key).\nCtrl-C stops an answer, and at the prompt it leaves; so do /exit and the end of "
+    "input. /clear forgets the conversation.\n";
 
 struct ChatFlags {
   std::string url;
@@ -92,6 +96,7 @@ class Interrupts {
 
 int Converse(ChatBackend& backend, const std::string& system) {
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
+  const bool shows = ::isatty(STDOUT_FILENO) != 0;
   std::vector<ChatMessage> messages;
   const auto clear = [&] {
     messages.clear();
@@ -117,13 +122,17 @@ int Converse(ChatBackend& backend, const std::string& system) {
     messages.push_back({"user", line});
     interrupts.SetAnswering(true);
     std::string answer;
+    bool came = false;  // something of the answer
     try {
-      answer =
-          backend.Ask(messages, [](const std::string& text) { std::cout << text << std::flush; });
+      answer = backend.Ask(messages, [&](const std::string& text) {
+        came = true;
+        std::cout << (shows ? ForTerminal(text) : text) << std::flush;
+      });
     } catch (const Error& error) {
       interrupts.SetAnswering(false);
+      if (came) std::cout << std::endl;
       if (!terminal) throw;  // a script wants to know
-      std::cerr << error.what() << std::endl;
+      std::cerr << ForTerminal(error.what()) << std::endl;
       messages.pop_back();
       continue;
     }
@@ -149,7 +158,7 @@ int ChatCommand(const std::vector<std::string>& arguments) {
   ReadNamedFiles(settings, RealFileSystem());
   HoldStopSignals();
   if (!flags.url.empty()) {
-    if (!settings.model_path.empty()) {
+    if (!settings.model_path.empty() || !settings.hf_repo.empty()) {
       throw Error(ErrorKind::kUsage, "--url: cannot be given together with a model");
     }
     const auto backend =
@@ -157,14 +166,19 @@ int ChatCommand(const std::vector<std::string>& arguments) {
     return Converse(*backend, flags.system);
   }
   const std::string executable = ExecutablePath();
+  const auto plugin_path = sources.environment.find("BLOOMERY_PLUGIN_PATH");
+  const std::string plugins = plugin_path == sources.environment.end() ? "" : plugin_path->second;
+  ResolveModelName(settings, executable, plugins);
+  if (!settings.hf_repo.empty()) {
+    EventLines none(std::cout, false);
+    settings.model_path = GetModel(RequestOf(settings), settings.hf_token, none).path;
+  }
   const bool demo = settings.model_path.empty();
   const std::string path = demo ? DemoModelPath(executable) : settings.model_path;
   if (demo) std::cerr << "talking to the bundled demo model (synthetic text only)\n";
-  const auto plugin_path = sources.environment.find("BLOOMERY_PLUGIN_PATH");
   settings.cache_disk.clear();  // a server's, which may be running
   settings.slot_save_path.clear();
-  const ServedModel model(settings, path, executable,
-                          plugin_path == sources.environment.end() ? "" : plugin_path->second);
+  const ServedModel model(settings, path, executable, plugins);
   const auto backend = MakeEngineBackend(model.seat(), settings);
   return Converse(*backend, flags.system);
 }

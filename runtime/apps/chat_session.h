@@ -39,7 +39,8 @@ struct ChatHttpTimes {
   std::chrono::milliseconds connect = std::chrono::seconds(limits::kConnectSecondsMax);
   std::chrono::milliseconds silence = std::chrono::seconds(limits::kAnswerSecondsMax);
 };
-// `url`: "http://host:port", perhaps with a path in front of the routes. Error(kUsage) otherwise.
+// `url`: "http://host:port" or "https://…", perhaps with a path in front of the routes.
+// Error(kUsage) otherwise. TLS is checked against the machine's roots, or those of SSL_CERT_FILE.
 std::unique_ptr<ChatBackend> MakeHttpBackend(const std::string& url, const std::string& api_key,
                                              const ChatHttpTimes& times = {});
 

@@ -14,11 +14,14 @@
 #include "runtime/apps/seat_loading.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/output_check.h"
+#include "runtime/base/terminal.h"
 #include "runtime/base/utf8.h"
 #include "runtime/memory/host_memory.h"
 #include "runtime/serve/grammar_fields.h"
 #include "runtime/serve/server.h"
 #include "runtime/serve/template_facts.h"
+#include "runtime/state/disk_check.h"
 #include "runtime/text/grammar/grammar.h"
 
 namespace bloomery::apps {
@@ -236,11 +239,28 @@ ExitCode CodeOf(const std::exception& error, std::span<const memory::MemoryPlan>
   return shared ? kExitBusy : code;
 }
 
-void CheckSlotFolder(const std::string& folder) {
-  std::error_code error;
-  if (folder.empty() || std::filesystem::is_directory(folder, error)) return;
-  throw Error(ErrorKind::kUsage,
-              "--slot-save-path: there is no folder '" + Printable(folder) + "'");
+void CheckNamedPlaces(const serve::ServeSettings& settings) {
+  for (const auto& [flag, folder] : {std::pair{"--slot-save-path", &settings.slot_save_path},
+                                     {"--path", &settings.page_folder}}) {
+    std::error_code error;
+    if (folder->empty() || std::filesystem::is_directory(*folder, error)) continue;
+    throw Error(ErrorKind::kUsage,
+                std::string(flag) + ": there is no folder '" + Printable(*folder) + "'");
+  }
+  if (!settings.cache_disk.empty()) {
+    if (settings.cache_ram_mib == 0) {
+      throw Error(ErrorKind::kUsage,
+                  "--cache-disk works behind the prompt cache in memory, which --cache-ram 0 gives "
+                  "no room");
+    }
+    state::CheckDiskFolder(settings.cache_disk);
+  }
+  if (settings.routing_trace.empty()) return;
+  try {
+    CheckOutputFile(settings.routing_trace);
+  } catch (const Error& error) {
+    throw Error(error.kind(), std::string("--routing-trace: ") + error.what(), kFlagsHelp);
+  }
 }
 
 ExitCode DryRun(serve::ParsedFlags parsed, const Installation& installation, std::ostream& out,
@@ -252,7 +272,7 @@ ExitCode DryRun(serve::ParsedFlags parsed, const Installation& installation, std
     ResolveModelName(parsed.settings, installation.executable, installation.plugin_path_variable);
     const auto path = FindPath(parsed.settings, installation, report);
     if (path) CheckModelPath(*path);
-    CheckSlotFolder(parsed.settings.slot_save_path);
+    CheckNamedPlaces(parsed.settings);
     // A start would end at the address and never plan; the plan is what was asked for.
     std::exception_ptr address;
     try {
@@ -269,17 +289,22 @@ ExitCode DryRun(serve::ParsedFlags parsed, const Installation& installation, std
   } catch (const std::exception& error) {
     const ExitCode code = CodeOf(error, report.plans());
     if (json) out << report.Document(false, ErrorFields(error, code)).Text() << '\n';
-    std::cerr << program << ": " << error.what() << '\n'
-              << program << ": next: " << NextCommand(error, code) << std::endl;
+    // Of an address that is taken the plan is there all the same; one that does not fit is the
+    // error.
+    if (!json && code == kExitBind && !report.line().empty()) {
+      out << ForTerminal(report.line()) << ": it fits\n" << report.prediction() << '\n';
+    }
+    std::cerr << program << ": " << ForTerminal(error.what()) << '\n'
+              << program << ": next: " << ForTerminal(NextCommand(error, code)) << std::endl;
     return code;
   }
   if (json) {
     out << report.Document(true, {}).Text() << '\n';
     return kExitOk;
   }
-  for (const std::string& warning : report.warnings()) out << warning << '\n';
+  for (const std::string& warning : report.warnings()) out << ForTerminal(warning) << '\n';
   if (report.line().empty()) return kExitOk;
-  out << report.line() << ": it fits\n" << report.prediction() << '\n';
+  out << ForTerminal(report.line()) << ": it fits\n" << report.prediction() << '\n';
   return kExitOk;
 }
 

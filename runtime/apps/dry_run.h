@@ -27,8 +27,10 @@ struct Installation {
 // would fit the machine were others not holding its memory; else the error's own.
 ExitCode CodeOf(const std::exception& error, std::span<const memory::MemoryPlan> plans);
 
-// Error(kUsage) where the folder of --slot-save-path is missing; "" is none.
-void CheckSlotFolder(const std::string& folder);
+// What a start is refused for that neither a model nor an address is needed to see: folders and
+// files that its flags name and it reads or writes later. Makes and changes nothing. A start asks
+// it, too, so that both end alike.
+void CheckNamedPlaces(const serve::ServeSettings& settings);
 
 // As ParseFlags gave them: files are read and names resolved here. What is refused is told on
 // stderr in the name of `program`.

@@ -29,7 +29,8 @@ constexpr std::array<ExitRow, 12> kRows{{
     {kExitEngine, "engine", "the engine failed while serving", "bloomery-serve --dry-run --json"},
     {kExitBind, "bind", "the address cannot be bound", "bloomery-serve --port 0"},
     {kExitDownload, "download",
-     "the hub cannot be reached, refuses, or sends what it does not list, and nothing checked "
+     "the hub, or the server of `--url`, cannot be reached, refuses, or sends what it does not "
+     "list, and nothing checked "
      "stands in",
      "bloomery models list"},
     {kExitBusy, "busy", "the plan would fit the host's memory, but others hold too much of it now",

@@ -7,17 +7,22 @@
 
 namespace bloomery::apps {
 
-HttpAddress ParseUrl(const std::string& url) {
-  constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) {
-    throw Error(ErrorKind::kUsage, "--url " + Printable(url) + ": must begin with http://");
+hub::Url ParseServerUrl(const std::string& url) {
+  constexpr std::string_view kPlain = "http://";
+  constexpr std::string_view kTls = "https://";
+  hub::Url address;
+  address.tls = url.starts_with(kTls);
+  if (!address.tls && !url.starts_with(kPlain)) {
+    throw Error(ErrorKind::kUsage,
+                "--url " + Printable(url) + ": must begin with http:// or https://");
   }
-  std::string rest = url.substr(kScheme.size());
-  HttpAddress address;
+  std::string rest = url.substr((address.tls ? kTls : kPlain).size());
+  address.port = address.tls ? "443" : "80";
+  address.target.clear();
   if (const size_t slash = rest.find('/'); slash != std::string::npos) {
-    address.path = rest.substr(slash);
+    address.target = rest.substr(slash);
     rest.resize(slash);
-    while (address.path.ends_with("/")) address.path.pop_back();
+    while (address.target.ends_with("/")) address.target.pop_back();
   }
   const size_t bracket = rest.find(']');
   const size_t colon = rest.find(':', bracket == std::string::npos ? 0 : bracket);

@@ -1,18 +1,18 @@
-// Where a server of plain HTTP is, as --url names it.
+// Where a server is, as --url names it. Pure.
 #pragma once
 
 #include <string>
 
+#include "runtime/hub/url.h"
+
 namespace bloomery::apps {
 
-struct HttpAddress {
-  std::string host;  // an IPv6 address without its brackets
-  std::string port = "80";
-  std::string path;  // in front of the routes, without a slash at its end
-};
+// "http://host", "https://host:port", "http://[::1]:8080/prefix". The target is what stands in
+// front of the routes, without a slash at its end. Error(kUsage) for another scheme, and where host
+// or port is empty.
+hub::Url ParseServerUrl(const std::string& url);
 
-// "http://host", "http://host:port", "http://[::1]:8080/prefix". Error(kUsage) for another scheme,
-// and where host or port is empty.
-HttpAddress ParseUrl(const std::string& url);
+// Where nobody listens at such an address: what to run next.
+inline constexpr const char* kStartServer = "bloomery-serve";
 
 }  // namespace bloomery::apps

@@ -146,6 +146,10 @@ void PrintCache(std::ostream& out, bool json) {
     out << cached.repo << "  " << Printable(first, 200) << "  " << Size(cached.set.Bytes())
         << (cached.set.Complete() ? "" : "  (shards missing)") << '\n';
   }
+  if (!json && list.Text() == "[]") {
+    out << "no models in " << Printable(cache.root(), 300)
+        << "; bloomery pull OWNER/NAME gets one\n";
+  }
   if (json)
     out << Json::Object({{"root", cache.root()}, {"models", std::move(list)}}).Text() << '\n';
 }

@@ -1,4 +1,5 @@
 // bloomery plan: the dry run of a server's start, with the server's flags.
+#include <algorithm>
 #include <iostream>
 #include <utility>
 
@@ -23,7 +24,9 @@ constexpr const char* kHelp =
 }  // namespace
 
 int PlanCommand(const std::vector<std::string>& arguments) {
-  if (arguments.empty() || arguments[0] == "-h" || arguments[0] == "--help") {
+  const bool help = std::ranges::any_of(
+      arguments, [](const std::string& word) { return word == "-h" || word == "--help"; });
+  if (arguments.empty() || help) {
     (arguments.empty() ? std::cerr : std::cout) << kHelp;
     return arguments.empty() ? kExitUsage : kExitOk;
   }

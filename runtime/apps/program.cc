@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <csignal>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -14,6 +15,7 @@
 #include "runtime/base/foreign_call.h"
 #include "runtime/base/json.h"
 #include "runtime/base/limits.h"
+#include "runtime/base/terminal.h"
 #include "runtime/base/utf8.h"
 #include "runtime/serve/grammar_fields.h"
 
@@ -44,12 +46,17 @@ std::vector<std::string> SettingsFiles(const std::map<std::string, std::string>&
   return paths;
 }
 
-// A file that a user wrote, without the byte order mark that some editors put before it.
-std::string ReadNamedFile(const FileSystem& files, const std::string& path) {
+// A file that a flag names, without the byte order mark that some editors put before it.
+std::string ReadNamedFile(const FileSystem& files, const std::string& flag,
+                          const std::string& path) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  std::string text = ReadWholeFile(files, path, limits::kNamedFileBytesMax);
-  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
-  return text;
+  try {
+    std::string text = ReadWholeFile(files, path, limits::kNamedFileBytesMax);
+    if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+    return text;
+  } catch (const Error& error) {
+    throw Error(error.kind(), flag + ": " + error.what(), kFlagsHelp);
+  }
 }
 
 }  // namespace
@@ -59,10 +66,10 @@ int RunProgram(const char* program, const std::function<int()>& body) {
   try {
     return body();
   } catch (const std::exception& error) {
-    std::cerr << program << ": " << error.what() << std::endl;
+    std::cerr << program << ": " << ForTerminal(error.what()) << std::endl;
     const auto* known = dynamic_cast<const Error*>(&error);
     if (known != nullptr && !known->next().empty()) {
-      std::cerr << program << ": next: " << known->next() << std::endl;
+      std::cerr << program << ": next: " << ForTerminal(known->next()) << std::endl;
     }
     return ExitCodeOf(error);
   }
@@ -92,19 +99,19 @@ serve::FlagSources SourcesOf(std::vector<std::string> arguments, const FileSyste
   sources.environment = Environment();
   const std::string config = serve::ConfigPath(sources);
   if (!config.empty()) {
-    sources.settings = {{config, ReadNamedFile(files, config)}};
+    sources.settings = {{config, ReadNamedFile(files, "--config", config)}};
     return sources;
   }
   for (const std::string& path : SettingsFiles(sources.environment)) {
     if (!files.Exists(path)) continue;
-    sources.settings.push_back({path, ReadNamedFile(files, path)});
+    sources.settings.push_back({path, ReadNamedFile(files, "settings", path)});
   }
   return sources;
 }
 
 void ReadNamedFiles(serve::ServeSettings& settings, const FileSystem& files) {
   if (!settings.api_key_file.empty()) {
-    std::istringstream lines(ReadNamedFile(files, settings.api_key_file));
+    std::istringstream lines(ReadNamedFile(files, "--api-key-file", settings.api_key_file));
     for (std::string line; std::getline(lines, line);) {
       while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
       if (!line.empty() && line.front() != '#') settings.api_keys.push_back(line);
@@ -116,24 +123,30 @@ void ReadNamedFiles(serve::ServeSettings& settings, const FileSystem& files) {
     }
   }
   if (!settings.chat_template_file.empty()) {
-    settings.chat_template = ReadNamedFile(files, settings.chat_template_file);
+    settings.chat_template =
+        ReadNamedFile(files, "--chat-template-file", settings.chat_template_file);
+    if (settings.chat_template.empty()) {
+      throw Error(
+          ErrorKind::kUsage,
+          "--chat-template-file " + Printable(settings.chat_template_file) + ": the file is empty");
+    }
   }
   if (!settings.grammar_file.empty()) {
-    settings.grammar = ReadNamedFile(files, settings.grammar_file);
+    settings.grammar = ReadNamedFile(files, "--grammar-file", settings.grammar_file);
   }
   if (!settings.ssl_cert_file.empty()) {
-    settings.ssl_certificates = ReadNamedFile(files, settings.ssl_cert_file);
-    settings.ssl_key = ReadNamedFile(files, settings.ssl_key_file);
+    settings.ssl_certificates = ReadNamedFile(files, "--ssl-cert-file", settings.ssl_cert_file);
+    settings.ssl_key = ReadNamedFile(files, "--ssl-key-file", settings.ssl_key_file);
   }
   if (!settings.ui_config_file.empty()) {
-    settings.ui_config = ReadNamedFile(files, settings.ui_config_file);
+    settings.ui_config = ReadNamedFile(files, "--ui-config-file", settings.ui_config_file);
     if (!ParseJson(settings.ui_config, "--ui-config-file", {.kind = ErrorKind::kUsage})
              .IsObject()) {
       throw Error(ErrorKind::kUsage, "--ui-config-file: expected a JSON object");
     }
   }
   if (!settings.json_schema_file.empty()) {
-    settings.json_schema = ReadNamedFile(files, settings.json_schema_file);
+    settings.json_schema = ReadNamedFile(files, "--json-schema-file", settings.json_schema_file);
   }
   serve::FixGrammarDefault(settings);
 }
@@ -157,8 +170,17 @@ int WaitForStop() {
   const sigset_t set = StopSignals();
   int signal = 0;
   sigwait(&set, &signal);
-  // The stop takes a while; the second signal does not wait for it.
+  // The stop takes a while; the second signal does not wait for it. What comes at once is the first
+  // again: some send it to a process and to its group (timeout does).
   std::thread([set] {
+    constexpr std::chrono::milliseconds kSame{100};
+    const auto until = std::chrono::steady_clock::now() + kSame;
+    for (auto left = kSame; left.count() > 0;
+         left = std::chrono::duration_cast<std::chrono::milliseconds>(
+             until - std::chrono::steady_clock::now())) {
+      const timespec time{.tv_sec = 0, .tv_nsec = static_cast<int64_t>(left.count()) * 1'000'000};
+      sigtimedwait(&set, nullptr, &time);
+    }
     int second = 0;
     sigwait(&set, &second);
     constexpr std::string_view kText = "second signal: leaving at once\n";

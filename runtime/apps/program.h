@@ -14,6 +14,9 @@
 
 namespace bloomery::apps {
 
+// What to run next where a flag's value is wrong.
+inline constexpr const char* kFlagsHelp = "bloomery-serve --help";
+
 // Runs a program's body; prints a failure as "<program>: <message>" to stderr, on a line of its own
 // the command to run next where the error knows one, and gives its code.
 int RunProgram(const char* program, const std::function<int()>& body);

@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "runtime/apps/cards_json.h"
@@ -145,6 +146,9 @@ std::vector<ListedModel> ListedModels(const serve::ServeSettings& settings,
     list.replace_extension(".models.json");
     if (std::filesystem::is_regular_file(list)) ListReader(list.string()).Read(models);
   }
+  // A plugin may lie in several folders.
+  std::set<std::string> names;
+  std::erase_if(models, [&](const ListedModel& m) { return !names.insert(m.name).second; });
   models.push_back(DemoModel());
   return models;
 }
@@ -203,15 +207,26 @@ Fit FitOf(const ListedModel& model, const MachineView& machine) {
   return fit;
 }
 
-serve::Json RecommendJson(const std::vector<ListedModel>& models, const MachineView& machine,
-                          const std::function<bool(const ListedModel&)>& cached) {
-  struct Ranked {
-    const ListedModel* model;
-    Fit fit;
-  };
+namespace {
+
+struct Ranked {
+  const ListedModel* model;
+  Fit fit;
+};
+
+// Best first: in the list's order, those that fit before the rest.
+std::vector<Ranked> Rank(const std::vector<ListedModel>& models, const MachineView& machine) {
   std::vector<Ranked> ranked;
   for (const ListedModel& model : models) ranked.push_back({&model, FitOf(model, machine)});
-  std::stable_partition(ranked.begin(), ranked.end(), [](const Ranked& r) { return r.fit.fits; });
+  std::ranges::stable_partition(ranked, [](const Ranked& r) { return r.fit.fits; });
+  return ranked;
+}
+
+}  // namespace
+
+serve::Json RecommendJson(const std::vector<ListedModel>& models, const MachineView& machine,
+                          const std::function<bool(const ListedModel&)>& cached) {
+  const std::vector<Ranked> ranked = Rank(models, machine);
   Json list = Json::Array();
   for (const Ranked& r : ranked) {
     list.Append(Json::Object({{"name", r.model->name},
@@ -244,8 +259,9 @@ void PrintRecommendation(std::ostream& out, const std::vector<ListedModel>& mode
     out << "CUDA" << card.index << ": " << card.name << ", " << memory::FormatBytes(card.free_bytes)
         << " free\n";
   }
-  for (const ListedModel& model : models) {
-    const Fit fit = FitOf(model, machine);
+  for (const Ranked& ranked : Rank(models, machine)) {
+    const ListedModel& model = *ranked.model;
+    const Fit& fit = ranked.fit;
     out << '\n' << model.name << ": ";
     if (fit.fits) {
       out << "fits on " << fit.place << " with a context of " << fit.context << "\n  ";

@@ -25,6 +25,7 @@
 #include "runtime/model/draft_file.h"
 #include "runtime/model/gguf.h"
 #include "runtime/plugin/select.h"
+#include "runtime/text/chat/chatml.h"
 #include "runtime/text/pre_tokenizer.h"
 #include "runtime/text/vocabulary.h"
 
@@ -181,7 +182,13 @@ engine::CacheOptions CacheOf(const serve::ServeSettings& settings, const memory:
 
 int32_t SlotContext(int32_t asked, uint64_t trained) {
   if (asked == 0) {
-    if (trained == 0 || trained > INT32_MAX) {
+    if (trained > INT32_MAX) {
+      throw Error(ErrorKind::kBadModel, "the model's context length (its key context_length) is " +
+                                            std::to_string(trained) + ", more than " +
+                                            std::to_string(INT32_MAX) +
+                                            " tokens; --ctx-size gives a smaller one");
+    }
+    if (trained == 0) {
       throw Error(ErrorKind::kUsage,
                   "the model's plugin names no context length; give one with --ctx-size");
     }
@@ -254,7 +261,8 @@ ServedModel::ServedModel(const serve::ServeSettings& asked, const std::string& p
   instance_->SetTextExtension(&text_extension_->table());
   LoadProgress progress(std::cerr, isatty(STDERR_FILENO) != 0);
   const auto show_progress = UnlessFailed(parts, [&](uint64_t done, uint64_t total) {
-    watch.progress ? watch.progress(done, total) : progress.Show(done, total);
+    if (watch.progress) return watch.progress(done, total);
+    if (asked.log_level > 1) progress.Show(done, total);  // news, as the log's are
   });
   seat_.chat = DescribeChat(chat);
   seat_.model = DescribeModel(selection.plugin);
@@ -511,6 +519,7 @@ chat::ChatTemplate ServedModel::MakeTemplate(const serve::ServeSettings& setting
   chat::ChatTemplate::Source source;
   const bool overridden = !settings.chat_template.empty();
   source.main = overridden ? settings.chat_template : text_of("tokenizer.chat_template");
+  if (settings.chat_template == chat::kChatMlName) source.main = chat::kChatMl;
   source.tool_use = overridden ? "" : text_of("tokenizer.chat_template.tool_use");
   source.bos_text = tokenizer_->SpecialPiece(tokenizer_->special_ids().bos);
   source.eos_text = tokenizer_->SpecialPiece(tokenizer_->special_ids().eos);

@@ -24,6 +24,8 @@
 #include "runtime/base/log.h"
 #include "runtime/base/log_event.h"
 #include "runtime/base/output_file.h"
+#include "runtime/base/terminal.h"
+#include "runtime/base/utf8.h"
 #include "runtime/exec/card_loading.h"
 #include "runtime/serve/dialect.h"
 #include "runtime/serve/grammar_fields.h"
@@ -154,7 +156,7 @@ int Serve(serve::ServeSettings settings, const Installation& installation, Event
   const bool demo = settings.model_path.empty();
   const std::string path = demo ? DemoModelPath(installation.executable) : settings.model_path;
   CheckModelPath(path);  // a wrong path is known before anything listens
-  CheckSlotFolder(settings.slot_save_path);
+  CheckNamedPlaces(settings);
   if (!settings.slot_save_path.empty()) {
     OutputFile::RemovePartialFiles(settings.slot_save_path);  // of servers that were killed
   }
@@ -287,8 +289,8 @@ int Main(int argc, char** argv) {
     if (json_log) {
       LOG(ERROR) << error.what() << "\nnext: " << NextCommand(error, code);
     } else {
-      std::cerr << kProgram << ": " << error.what() << '\n'
-                << kProgram << ": next: " << NextCommand(error, code) << std::endl;
+      std::cerr << kProgram << ": " << ForTerminal(error.what()) << '\n'
+                << kProgram << ": next: " << ForTerminal(NextCommand(error, code)) << std::endl;
     }
     auto fields = ErrorFields(error, code);
     if (code == kExitPlan || code == kExitBusy) {

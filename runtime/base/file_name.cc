@@ -26,7 +26,10 @@ constexpr std::array<char32_t, 11> kLookAlikes = {U'\u2044',
 
 bool IsPlainCharacter(char32_t c) {
   const bool control = c < 0x20 || (c >= 0x7F && c <= 0x9F);
-  return !control && std::ranges::find(kLookAlikes, c) == kLookAlikes.end();
+  // Marks that turn the direction of what is shown, or are not shown.
+  const bool turns = (c >= 0x200B && c <= 0x200F) || (c >= 0x2028 && c <= 0x202E) ||
+                     (c >= 0x2060 && c <= 0x206F) || c == 0x061C || c == 0x00AD;
+  return !control && !turns && std::ranges::find(kLookAlikes, c) == kLookAlikes.end();
 }
 
 }  // namespace

@@ -13,11 +13,17 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/output_check.h"
 
 namespace bloomery {
 namespace {
 
 constexpr size_t kWriteBytesMax = size_t{1} << 30;  // one write call takes at most about 2 GiB
+
+[[noreturn]] void Refuse(const std::string& path, const std::string& what, int error_number) {
+  throw Error(ErrorKind::kNoInput, "cannot write '" + path + "': " + what + ": " +
+                                       std::generic_category().message(error_number));
+}
 
 std::string FolderOf(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
@@ -39,7 +45,14 @@ void OutputFile::RemovePartialFiles(const std::string& folder) {
   }
 }
 
+void CheckOutputFile(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) Refuse(path, "cannot create it", EISDIR);
+  if (access(FolderOf(path).c_str(), W_OK | X_OK) != 0) Refuse(path, "cannot create it", errno);
+}
+
 OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
+  CheckOutputFile(path_);
   const std::string start =
       FolderOf(path_) + "/" + std::string(kPartialPrefix) + std::to_string(getpid()) + "-";
   // Others of this process may be writing in the same folder.
@@ -84,8 +97,7 @@ void OutputFile::Commit() {
 }
 
 void OutputFile::Fail(const std::string& what, int error_number) const {
-  throw Error(ErrorKind::kNoInput, "cannot write '" + path_ + "': " + what + ": " +
-                                       std::generic_category().message(error_number));
+  Refuse(path_, what, error_number);
 }
 
 }  // namespace bloomery

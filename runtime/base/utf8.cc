@@ -1,5 +1,7 @@
 #include "runtime/base/utf8.h"
 
+#include "runtime/base/terminal.h"
+
 #include <cstdint>
 
 namespace bloomery {
@@ -116,17 +118,40 @@ void AppendUtf8(char32_t code_point, std::string& out) {
   put(0x80 | (code_point & 0x3F));
 }
 
-std::string Printable(std::string_view bytes, size_t bytes_max) {
+namespace {
+
+// As \xNN where it is a control character.
+void AppendShown(char32_t c, std::string& out) {
   constexpr std::string_view kHex = "0123456789ABCDEF";
+  if (c < 0x20 || (c >= 0x7F && c <= 0x9F)) {
+    out += {'\\', 'x', kHex[c >> 4], kHex[c & 15]};
+  } else {
+    AppendUtf8(c, out);
+  }
+}
+
+}  // namespace
+
+std::string ForTerminal(std::string_view bytes) {
+  std::string out;
+  while (!bytes.empty()) {
+    const Utf8Character c = DecodeUtf8(bytes);
+    if (c.code_point == U'\n' || c.code_point == U'\t') {
+      out += static_cast<char>(c.code_point);
+    } else {
+      AppendShown(c.code_point, out);
+    }
+    bytes.remove_prefix(c.length);
+  }
+  return out;
+}
+
+std::string Printable(std::string_view bytes, size_t bytes_max) {
   std::string out;
   while (!bytes.empty()) {
     if (out.size() >= bytes_max) return out + "…";
     const Utf8Character c = DecodeUtf8(bytes);
-    if (c.code_point < 0x20 || c.code_point == 0x7F) {
-      out += {'\\', 'x', kHex[c.code_point >> 4], kHex[c.code_point & 15]};
-    } else {
-      AppendUtf8(c.code_point, out);
-    }
+    AppendShown(c.code_point, out);
     bytes.remove_prefix(c.length);
   }
   return out;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "runtime/base/error.h"
 
@@ -48,6 +49,7 @@ struct Shard {
   std::string name;
   int index = 1;
   int count = 1;
+  bool possible = true;
 };
 
 // "model-00002-of-00003.gguf"
@@ -60,7 +62,9 @@ Shard ShardOf(const std::string& path) {
   const auto index = FiveDigits(tail.substr(1, 5));
   const auto count = FiveDigits(tail.substr(1 + 5 + kOf.size()));
   if (tail[0] != '-' || tail.substr(6, kOf.size()) != kOf || !index || !count) return shard;
-  if (*index < 1 || *index > *count || *count > kShardsMax) return shard;
+  // A name that says it is a shard is one: where its numbers are none that there can be, its set
+  // is never whole.
+  shard.possible = *index >= 1 && *index <= *count && *count <= kShardsMax;
   shard.name.resize(shard.name.size() - kTail);
   shard.index = *index;
   shard.count = *count;
@@ -97,9 +101,11 @@ uint64_t ModelSet::Bytes() const {
 
 std::vector<ModelSet> SetsOf(std::span<const HubFile> files) {
   std::map<std::pair<std::string, int>, std::map<int, HubFile>> groups;
+  std::set<std::pair<std::string, int>> impossible;
   for (const HubFile& file : files) {
     if (!IsCandidate(file.path)) continue;
     const Shard shard = ShardOf(file.path);
+    if (!shard.possible) impossible.insert({shard.name, shard.count});
     if (!groups[{shard.name, shard.count}].emplace(shard.index, file).second) {
       throw Error(ErrorKind::kDownload, file.path + ": this shard is listed twice");
     }
@@ -107,6 +113,7 @@ std::vector<ModelSet> SetsOf(std::span<const HubFile> files) {
   std::vector<ModelSet> sets;
   for (auto& [key, shards] : groups) {
     ModelSet set{.name = key.first, .shards = key.second};
+    set.possible = !impossible.contains(key);
     for (auto& [index, file] : shards) set.files.push_back(std::move(file));
     sets.push_back(std::move(set));
   }
@@ -146,6 +153,12 @@ const ModelSet& PickSet(std::span<const ModelSet> sets, const Reference& referen
   if (found.size() > 1) {
     Refuse(reference, "say which one, with :QUANT or --hf-file FILE", found);
   }
+  if (!picked->possible) {
+    Refuse(reference,
+           "its files are numbered as no set is: shards are 1 to N of N, N at most " +
+               std::to_string(kShardsMax),
+           found);
+  }
   if (!picked->Complete()) {
     Refuse(reference,
            "of " + std::to_string(picked->shards) + " shards only " +
@@ -156,10 +169,14 @@ const ModelSet& PickSet(std::span<const ModelSet> sets, const Reference& referen
 }
 
 std::string ListSets(std::span<const ModelSet> sets) {
+  constexpr size_t kShownMax = 40;  // of a listing that may have a hundred thousand
   std::string text;
-  for (const ModelSet& set : sets) {
+  for (const ModelSet& set : sets.first(std::min(sets.size(), kShownMax))) {
     text += "\n  " + set.files.front().path + "  " + SizeText(set.Bytes());
     if (set.shards > 1) text += " in " + std::to_string(set.shards) + " files";
+  }
+  if (sets.size() > kShownMax) {
+    text += "\n  and " + std::to_string(sets.size() - kShownMax) + " more";
   }
   return text;
 }

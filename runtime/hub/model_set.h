@@ -17,9 +17,10 @@ struct ModelSet {
   std::string name{};            // path without shard number and ".gguf"
   std::vector<HubFile> files{};  // shards in order
   int shards = 1;                // that there must be
+  bool possible = true;          // false: the shards' numbers are none of a set
 
   uint64_t Bytes() const;
-  bool Complete() const { return files.size() == static_cast<size_t>(shards); }
+  bool Complete() const { return possible && files.size() == static_cast<size_t>(shards); }
 };
 
 // The sets of a listing, sorted by name. Error(kDownload) for two files that claim one shard.

@@ -274,10 +274,11 @@ class Stream::Impl {
     while (true) {
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(end - SteadyClock::now());
-      pollfd polled{fd_, events, 0};
-      const int ready =
-          ::poll(&polled, 1, static_cast<int>(std::max<int64_t>(0, int64_t{left.count()})));
+      std::array<pollfd, 2> polled{{{fd_, events, 0}, {options_.interrupt_fd, POLLIN, 0}}};
+      const int ready = ::poll(polled.data(), polled.size(),
+                               static_cast<int>(std::max<int64_t>(0, int64_t{left.count()})));
       if (ready < 0 && errno == EINTR) continue;
+      if (ready > 0 && polled[1].revents != 0) throw Interrupted();
       return ready > 0;
     }
   }

@@ -1,6 +1,7 @@
 // A connection to one origin, plain or TLS, that Boost.Beast reads and writes through: each wait
 // ends by a time, certificates are checked against the machine's roots wherever its distribution
-// keeps them, and the host's name against the certificate. Owns its socket; one thread.
+// keeps them, and the host's name against the certificate. Owns its socket; one thread, which
+// another one can call off by a descriptor.
 #pragma once
 
 #include <boost/asio/buffer.hpp>
@@ -29,7 +30,10 @@ struct StreamOptions {
   std::optional<Url> proxy;         // asked to CONNECT to a TLS origin
   std::string proxy_authorization;  // the header's value, or empty
   std::string ca_file;              // these roots instead of the machine's
+  int interrupt_fd = -1;            // a wait ends with Interrupted once this can be read; -1: none
 };
+
+struct Interrupted {};
 
 class Stream {
  public:

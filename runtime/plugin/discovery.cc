@@ -8,6 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/limits.h"
+#include "runtime/base/utf8.h"
 
 namespace bloomery::plugin {
 namespace {
@@ -36,12 +37,33 @@ bool IsBinaryName(const std::string& name) {
   return name.size() > 6 && name.starts_with("lib") && name.ends_with(".so");
 }
 
+// Of a file that is a manifest, whose binary is not there.
+bool LacksBinary(const fs::path& path) {
+  std::error_code ignored;
+  if (path.extension() != ".json" || path.stem().string().find('.') != std::string::npos ||
+      !fs::is_regular_file(path, ignored) ||
+      fs::exists(path.parent_path() / ("lib" + path.stem().string() + ".so"), ignored)) {
+    return false;
+  }
+  try {
+    ParseManifest(ReadWholeFile(RealFileSystem(), path.string(), limits::kManifestBytesMax),
+                  path.string());
+    return true;
+  } catch (const Error&) {
+    return false;  // some other JSON
+  }
+}
+
 // Adds what one folder holds; returns how many candidates.
-size_t SearchOne(const std::vector<fs::path>& entries, Discovery& out) {
+size_t SearchOne(const std::vector<fs::path>& entries, bool named, Discovery& out) {
   size_t found = 0;
   std::error_code ignored;
   for (const fs::path& path : entries) {
     const std::string name = path.filename().string();
+    if (LacksBinary(path)) {
+      out.verdicts.push_back(
+          {path.string(), "no binary lib" + path.stem().string() + ".so beside it", true});
+    }
     if (!IsBinaryName(name)) continue;
     if (!fs::is_regular_file(path, ignored)) {
       out.verdicts.push_back({path.string(), "is not a regular file: not looked at", true});
@@ -58,7 +80,7 @@ size_t SearchOne(const std::vector<fs::path>& entries, Discovery& out) {
       const std::string json =
           ReadWholeFile(RealFileSystem(), manifest.string(), limits::kManifestBytesMax);
       out.candidates.push_back(
-          {path.string(), manifest.string(), ParseManifest(json, manifest.string())});
+          {path.string(), manifest.string(), ParseManifest(json, manifest.string()), named});
       ++found;
     } catch (const Error& e) {
       out.verdicts.push_back({path.string(), e.what(), true});
@@ -71,10 +93,14 @@ void SearchFolderTree(const SearchFolder& folder, Discovery& out) {
   std::error_code error;
   const std::vector<fs::path> entries = Entries(folder.path, error);
   if (error) {
+    if (folder.named) {
+      throw Error(ErrorKind::kUsage, folder.origin + ": the folder '" + Printable(folder.path) +
+                                         "' cannot be read: " + error.message());
+    }
     out.verdicts.push_back({folder.path, error.message()});
     return;
   }
-  size_t found = SearchOne(entries, out);
+  size_t found = SearchOne(entries, folder.named, out);
   for (const fs::path& entry : entries) {
     std::error_code entry_error;
     if (!fs::is_directory(entry, entry_error)) continue;
@@ -82,7 +108,7 @@ void SearchFolderTree(const SearchFolder& folder, Discovery& out) {
     if (entry_error) {
       out.verdicts.push_back({entry.string(), entry_error.message()});
     } else {
-      found += SearchOne(inner, out);
+      found += SearchOne(inner, folder.named, out);
     }
   }
   out.verdicts.push_back(
@@ -95,7 +121,7 @@ void SearchFolderTree(const SearchFolder& folder, Discovery& out) {
 std::vector<SearchFolder> SearchList(std::span<const std::string> flag_folders,
                                      std::string_view environment, const std::string& executable) {
   std::vector<SearchFolder> list;
-  for (const std::string& folder : flag_folders) list.push_back({folder, "--plugin-dir"});
+  for (const std::string& folder : flag_folders) list.push_back({folder, "--plugin-dir", true});
   while (!environment.empty()) {
     const size_t colon = std::min(environment.find(':'), environment.size());
     if (colon > 0) {

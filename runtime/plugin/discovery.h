@@ -1,6 +1,7 @@
 // Where plugins are looked for. Only the folders of the list are searched: each itself and its
 // direct subfolders, for lib<seat>.so with <seat>.json beside it. Nothing is loaded here; a bad
-// manifest is a verdict, not an error. Neither a FIFO nor a folder of such a name holds it up.
+// manifest, and one without its binary, is a verdict, not an error. Neither a FIFO nor a folder of
+// such a name holds it up.
 #pragma once
 
 #include <span>
@@ -16,6 +17,7 @@ struct SearchFolder {
   std::string path;
   std::string
       origin;  // who listed it, for messages: "--plugin-dir", "BLOOMERY_PLUGIN_PATH", "default"
+  bool named = false;  // by a flag: it must be there, and its plugins go before others (select.h)
 };
 
 // What was made of a folder or a file, in one line.
@@ -29,6 +31,7 @@ struct Candidate {
   std::string binary;
   std::string manifest_path;
   Manifest manifest;
+  bool named = false;  // lies in a folder that a flag named
 };
 
 struct Discovery {
@@ -43,6 +46,7 @@ struct Discovery {
 std::vector<SearchFolder> SearchList(std::span<const std::string> flag_folders,
                                      std::string_view environment, const std::string& executable);
 
+// Error(kUsage) for a named folder that cannot be read.
 Discovery Discover(std::span<const SearchFolder> folders);
 
 // The folders and verdicts as lines of text, for refusals.

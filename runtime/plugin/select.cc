@@ -1,20 +1,25 @@
 #include "runtime/plugin/select.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/base/utf8.h"
 #include "runtime/plugin/call.h"
 #include "runtime/plugin/host_model.h"
 
 namespace bloomery::plugin {
 namespace {
 
+constexpr size_t kPathBytes = 4096;  // of a path in messages: all of it
+
 struct Claim {
   LoadedPlugin plugin;
   int32_t score;
+  bool named;
 
-  auto rank() const { return std::pair(score, plugin.version_parts); }
+  auto rank() const { return std::tuple(named, score, plugin.version_parts); }
 };
 
 std::string Lines(const std::vector<Verdict>& verdicts) {
@@ -44,7 +49,7 @@ Claim Ask(const Candidate& candidate, const model::ModelFile& model, const bl_mo
   LoadedPlugin plugin = LoadPlugin(candidate.binary);
   CheckAgrees(plugin, candidate.manifest);
   const int32_t score = Probe(plugin, host_model);
-  return {std::move(plugin), score};
+  return {std::move(plugin), score, candidate.named};
 }
 
 }  // namespace
@@ -66,7 +71,8 @@ Selection Select(const model::ModelFile& model, const Discovery& discovery,
                  const TrialOptions* trial) {
   const HostModel host_model(model);
   const std::string& arch = host_model.architecture();
-  const std::string subject = model.path() + ", architecture '" + arch + "'";
+  const std::string subject =
+      Printable(model.path(), kPathBytes) + ", architecture '" + Printable(arch) + "'";
 
   std::vector<Claim> claims;
   std::vector<Verdict> verdicts;

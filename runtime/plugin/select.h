@@ -1,6 +1,7 @@
 // Which plugin serves a model: manifests shortlist by the file's architecture string, then each
-// shortlisted plugin is loaded and asked (probe). The highest score wins, then the highest version;
-// a tie is refused. [load] thread.
+// shortlisted plugin is loaded and asked (probe). Those of folders that a flag named go before all
+// others; among equals in that the highest score wins, then the highest version; a tie is refused.
+// [load] thread.
 //
 //   Selection chosen = Select(model, Discover(SearchList(dirs, env, exe)));
 //   Instance instance(chosen.plugin, model, options);

@@ -69,16 +69,29 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/systemone", nullptr, "decision models"},
     {"POST", "/v1/audio/transcriptions", nullptr, "audio"},
     {"POST", "/audio/transcriptions", nullptr, "audio"},
+    {"GET", "/tools", nullptr, "tools of the server's own"},
+    {"POST", "/tools", nullptr, "tools of the server's own"},
+    {"GET", "/cors-proxy", nullptr, "a proxy for pages"},
+    {"POST", "/cors-proxy", nullptr, "a proxy for pages"},
+    {"POST", "/models/load", nullptr, "several models"},
+    {"POST", "/models/unload", nullptr, "several models"},
 };
 
-constexpr Route kSlotAction = {"POST", "/slots/", HandleSlotAction, ""};
+// With what is behind the path as a value.
+constexpr Route kPrefixed[] = {
+    {"POST", "/slots/", HandleSlotAction, ""},
+    {"GET", "/v1/models/", HandleModels, "", false, true},
+    {"GET", "/models/", HandleModels, "", false, true},
+};
 
 const Route* FindRoute(std::string_view method, std::string_view path) {
   if (method == "HEAD") method = "GET";
   for (const Route& route : kRoutes) {
     if (route.method == method && route.path == path) return &route;
   }
-  if (method == kSlotAction.method && path.starts_with(kSlotAction.path)) return &kSlotAction;
+  for (const Route& route : kPrefixed) {
+    if (route.method == method && path.starts_with(route.path)) return &route;
+  }
   return nullptr;
 }
 

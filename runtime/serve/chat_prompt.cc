@@ -256,6 +256,7 @@ ChatPrompt MakeChatPrompt(rapidjson::Document& body, const ServeSettings& settin
   FillDefaults(body, settings);
   if (seat.calls != nullptr) seat.calls->Restore(body);
   chat::ChatRequest request = chat::ParseChatRequest(body);
+  if (request.messages.Items().empty()) RefuseField("messages", "must have at least one message");
   if (!settings.prefill_assistant && request.continue_final == chat::Continue::kAuto) {
     request.continue_final = chat::Continue::kNever;
   }

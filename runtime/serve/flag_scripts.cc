@@ -145,6 +145,8 @@ std::string Roff(std::string_view text) {
       out += "\\-";
     } else if (c == '\\') {
       out += "\\e";
+    } else if (c == ';') {
+      out += ";\\:";  // a line may break there: lists of names are longer than one
     } else {
       out.push_back(c);
     }
@@ -162,7 +164,11 @@ std::string Entry(const Flag& flag) {
     out.append("\nOne of: ").append(Roff(Joined(Words(flag.choices, '|'), ", "))).append(".");
   }
   if (!flag.fallback.empty()) out.append("\nDefault: ").append(Roff(flag.fallback)).append(".");
-  if (!flag.env.empty()) out.append("\nEnvironment: \\fB").append(Roff(flag.env)).append("\\fR.");
+  std::string variables;
+  for (std::string_view name : FlagVariables(flag)) {
+    variables += (variables.empty() ? "" : ", ") + ("\\fB" + Roff(name) + "\\fR");
+  }
+  if (!variables.empty()) out.append("\nEnvironment: ").append(variables).append(".");
   return out.append("\n");
 }
 

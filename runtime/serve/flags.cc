@@ -50,7 +50,7 @@ class SpellingTable {
       for (std::string_view name : Words(flag.negative)) {
         if (name.starts_with("--")) by_key_[std::string(name.substr(2))] = {&flag, true};
       }
-      if (!flag.env.empty()) by_env_[std::string(flag.env)] = &flag;
+      for (std::string_view name : Words(flag.env)) by_env_[std::string(name)] = &flag;
     }
   }
 
@@ -91,6 +91,8 @@ po::options_description Describe() {
   return description;
 }
 
+FlagInput Check(const Flag& flag, const Given& given);
+
 // Stands before each rewritten value: Program_options takes an empty one for a missing one.
 constexpr char kValueMark = '=';
 
@@ -119,6 +121,14 @@ std::vector<std::string> Normalise(const SpellingTable& table,
     } else {
       if (i + 1 == arguments.size()) Refuse(name, "a value is missing");
       value = arguments[++i];
+      // It was left out, and the next flag stands in its place: only a text may look like one.
+      if (spelling->flag->value != FlagValue::kText && table.Named(value)) {
+        try {
+          Check(*spelling->flag, {value, name});
+        } catch (const Error& error) {
+          throw Error(error.kind(), std::string(error.what()) + ": the value is missing");
+        }
+      }
     }
     std::string rewritten = "--";
     rewritten.append(FlagKey(*spelling->flag)).append("=").append(1, kValueMark).append(value);
@@ -146,11 +156,12 @@ GivenByFlag FromArguments(const SpellingTable& table, const po::options_descript
   return given;
 }
 
+constexpr std::array<std::string_view, 4> kTrueWords{"true", "1", "on", "enabled"};
+constexpr std::array<std::string_view, 4> kFalseWords{"false", "0", "off", "disabled"};
+
 bool ParseBoolean(const Given& given) {
-  static constexpr std::array<std::string_view, 4> kTrue{"true", "1", "on", "enabled"};
-  static constexpr std::array<std::string_view, 4> kFalse{"false", "0", "off", "disabled"};
-  if (std::find(kTrue.begin(), kTrue.end(), given.text) != kTrue.end()) return true;
-  if (std::find(kFalse.begin(), kFalse.end(), given.text) != kFalse.end()) return false;
+  if (std::ranges::find(kTrueWords, given.text) != kTrueWords.end()) return true;
+  if (std::ranges::find(kFalseWords, given.text) != kFalseWords.end()) return false;
   Refuse(given.where, "'" + Printable(given.text) +
                           "' is none of true, 1, on, enabled, false, 0, "
                           "off, disabled");
@@ -182,8 +193,10 @@ void AddSettings(const SpellingTable& table, const po::options_description& desc
       const std::string where = file.name + ": " + Printable(key);
       const auto spelling = table.Keyed(key);
       if (!spelling) Refuse(where, "unknown key; keys are flag names without dashes");
-      if (spelling->flag->value == FlagValue::kSwitch && !spelling->flag->apply &&
-          spelling->flag->support == FlagSupport::kHonoured) {
+      const bool starts = spelling->flag->value == FlagValue::kSwitch && !spelling->flag->apply &&
+                          spelling->flag->support == FlagSupport::kHonoured;
+      // Which file is read is known before the first is.
+      if (starts || FlagKey(*spelling->flag) == "config") {
         Refuse(where, "has no place in a settings file");
       }
       std::string text = option.value.empty() ? std::string() : option.value.front();
@@ -193,6 +206,16 @@ void AddSettings(const SpellingTable& table, const po::options_description& desc
   } catch (const po::error& e) {
     throw Error(ErrorKind::kUsage, file.name + ": " + Printable(e.what()));
   }
+}
+
+// A flag that is on or off takes every word for that, as a switch does from the environment.
+std::string Choice(const Flag& flag, const std::string& text) {
+  if (!flag.choices.starts_with("on|off") || text == "on" || text == "off") return text;
+  const auto is = [&](std::span<const std::string_view> words) {
+    return std::ranges::find(words, text) != words.end();
+  };
+  if (is(kTrueWords)) return "on";
+  return is(kFalseWords) ? "off" : text;
 }
 
 FlagInput Check(const Flag& flag, const Given& given) {
@@ -225,9 +248,10 @@ FlagInput Check(const Flag& flag, const Given& given) {
       if (!IsValidUtf8(given.text)) Refuse(given.where, "the value is not valid UTF-8");
       break;
     case FlagValue::kChoice: {
+      input.text = Choice(flag, given.text);
       const std::string bars = "|" + std::string(flag.choices) + "|";
-      if (given.text.empty() || given.text.find('|') != std::string::npos ||
-          bars.find("|" + given.text + "|") == std::string::npos) {
+      if (input.text.empty() || input.text.find('|') != std::string::npos ||
+          bars.find("|" + input.text + "|") == std::string::npos) {
         Refuse(given.where, shown + " is none of " + std::string(flag.choices));
       }
       break;
@@ -467,6 +491,8 @@ std::string_view FlagKey(const Flag& flag) {
   return flag.names.substr(1);
 }
 
+std::vector<std::string_view> FlagVariables(const Flag& flag) { return Words(flag.env); }
+
 std::vector<std::string_view> FlagSpellings(const Flag& flag) { return Words(flag.names); }
 
 std::string ConfigPath(const FlagSources& sources) {
@@ -556,7 +582,7 @@ std::string FlagsHelp() {
     text.append(flag.help);
     if (!flag.choices.empty()) text.append(" One of: ").append(RangeOf(flag)).append(".");
     if (!flag.fallback.empty()) text.append(" Default: ").append(flag.fallback).append(".");
-    if (!flag.env.empty()) text.append(" [").append(flag.env).append("]");
+    for (std::string_view name : Words(flag.env)) text.append(" [").append(name).append("]");
     AppendWrapped(out, text, 6, 100);
   }
   return out;
@@ -575,7 +601,11 @@ std::string FlagsMarkdown() {
     std::string flag_text = "`" + SpellingsOf(flag) + "`";
     if (!flag.metavar.empty()) flag_text.append(" ").append(Escaped(flag.metavar));
     out.append("| ").append(flag_text);
-    out.append(" | ").append(flag.env.empty() ? "" : "`" + std::string(flag.env) + "`");
+    out.append(" | ");
+    for (std::string_view name : Words(flag.env)) {
+      if (!out.ends_with("| ")) out += ", ";
+      out.append("`").append(name).append("`");
+    }
     out.append(" | `").append(FlagKey(flag)).append("`");
     out.append(" | ").append(Escaped(flag.fallback));
     out.append(" | ").append(Escaped(RangeOf(flag)));

@@ -40,7 +40,7 @@ struct Flag {
   std::string_view group{};
   std::string_view names{};     // "-c --ctx-size": spellings, the first long one is the key
   std::string_view negative{};  // "--no-slots", or empty
-  std::string_view env{};       // empty: none
+  std::string_view env{};       // empty: none; further names behind a space mean the same
   FlagValue value = FlagValue::kSwitch;
   std::string_view metavar{};   // of the value, in help
   std::string_view fallback{};  // the default as shown
@@ -60,6 +60,8 @@ std::span<const Flag> Flags();
 
 // The long name without dashes: the key in the settings file.
 std::string_view FlagKey(const Flag& flag);
+// The environment variables that set it.
+std::vector<std::string_view> FlagVariables(const Flag& flag);
 // All spellings but the negative one.
 std::vector<std::string_view> FlagSpellings(const Flag& flag);
 

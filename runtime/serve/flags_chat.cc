@@ -1,6 +1,8 @@
 // Rows of the table of flags: templates and reasoning.
 #include "runtime/base/error.h"
+#include "runtime/base/utf8.h"
 #include "runtime/serve/flag_rows.h"
+#include "runtime/text/chat/chatml.h"
 
 namespace bloomery::serve::rows {
 namespace {
@@ -23,6 +25,19 @@ void SetKwargs(S& s, const I& i) {
   s.chat_template_kwargs = i.text;
 }
 
+// llama-server has names for templates that it carries. A text without a tag of Jinja is one of
+// them, or a mistake: every prompt would be that text.
+void SetTemplate(S& s, const I& i) {
+  if (!i.text.empty() && i.text != chat::kChatMlName && i.text.find("{{") == std::string::npos &&
+      i.text.find("{%") == std::string::npos) {
+    throw Error(ErrorKind::kUsage,
+                "'" + Printable(i.text) +
+                    "' is no template, and chatml is the one name built in; "
+                    "give a template's text, or its file with --chat-template-file");
+  }
+  s.chat_template = i.text;
+}
+
 // Packed by hand: one field a line, as clang-format would have it, is three times as long.
 // clang-format off
 constexpr Flag kFlags[] = {
@@ -31,8 +46,10 @@ constexpr Flag kFlags[] = {
      .help = "Templates are always Jinja; --no-jinja is refused.",
      .apply = BLOOMERY_SET(RequireJinja(i))},
     {.group = "Chat", .names = "--chat-template", .env = "LLAMA_ARG_CHAT_TEMPLATE", .value = kText,
-     .metavar = "TEXT", .fallback = "the model's", .help = "The chat template itself, as Jinja.",
-     .apply = BLOOMERY_SET(s.chat_template = i.text)},
+     .metavar = "TEXT", .fallback = "the model's",
+     .help = "The chat template itself, as Jinja, or chatml for the one that is built in. "
+             "llama-server's other names are refused.",
+     .apply = BLOOMERY_SET(SetTemplate(s, i))},
     {.group = "Chat", .names = "--chat-template-file", .env = "LLAMA_ARG_CHAT_TEMPLATE_FILE",
      .value = kText, .metavar = "FILE", .fallback = "the model's",
      .help = "A file with the chat template.",

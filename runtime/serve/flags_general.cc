@@ -7,7 +7,7 @@ namespace {
 // Packed by hand: one field a line, as clang-format would have it, is three times as long.
 // clang-format off
 constexpr Flag kFlags[] = {
-    {.group = "General", .names = "-h --help", .value = kSwitch,
+    {.group = "General", .names = "-h --help --usage", .value = kSwitch,
      .help = "Print this help and exit."},
     {.group = "General", .names = "--version", .value = kSwitch,
      .help = "Print the version and exit."},
@@ -46,6 +46,12 @@ constexpr Flag kFlags[] = {
      .apply = BLOOMERY_SET(s.log_level = 0)},
     {.group = "General", .names = "--log-file", .env = "LLAMA_ARG_LOG_FILE", .value = kText,
      .metavar = "FILE", .support = kIgnored, .help = "The log goes to stderr; redirect it."},
+    {.group = "General", .names = "--log-prompts-dir", .value = kText, .metavar = "DIR",
+     .support = kIgnored, .help = "Prompts are written to no file."},
+    {.group = "General", .names = "--verbose-prompt", .value = kSwitch, .support = kIgnored,
+     .help = "Prompts are in no log; POST /apply-template and /tokenize show them."},
+    {.group = "General", .names = "--license", .value = kSwitch, .support = kRefused,
+     .help = "The licence is share/doc/bloomery/LICENSE beside the program's folder."},
     {.group = "General", .names = "--log-colors", .env = "LLAMA_ARG_LOG_COLORS", .value = kText,
      .metavar = "WHEN", .support = kIgnored, .help = "The log has no colours."},
     {.group = "General", .names = "--log-prefix", .negative = "--no-log-prefix",
@@ -54,7 +60,8 @@ constexpr Flag kFlags[] = {
     {.group = "General", .names = "--log-timestamps", .negative = "--no-log-timestamps",
      .env = "LLAMA_ARG_LOG_TIMESTAMPS", .value = kSwitch, .support = kIgnored,
      .help = "Log lines always have a time stamp."},
-    {.group = "General", .names = "--log-jsonl", .env = "LLAMA_ARG_LOG_JSONL", .value = kSwitch,
+    {.group = "General", .names = "--log-jsonl", .negative = "--no-log-jsonl",
+     .env = "LLAMA_ARG_LOG_JSONL", .value = kSwitch,
      .fallback = "off", .help = "The log is one JSON object a line (docs/serving.md, The log).",
      .apply = BLOOMERY_SET(s.log_jsonl = i.on)},
 };

@@ -457,6 +457,9 @@ GenerationFields ReadGenerationFields(const Fields& body, const ServeSettings& s
   request.choices = ReadChoices(body, seat.engine->limits().slots);
   request.cache_prompt = body.Bool("cache_prompt").value_or(settings.cache_prompt);
   request.id_slot = static_cast<int32_t>(body.Integer("id_slot", -1, kInt32Max).value_or(-1));
+  if (const int32_t slots = seat.engine->limits().slots; request.id_slot >= slots) {
+    RefuseField("id_slot", "there are " + std::to_string(slots) + " slots, numbered from 0");
+  }
   request.return_progress = fields.answer.return_progress && fields.answer.stream;
   const bool chat = probabilities_alias.empty();
   fields.form = ReadOutputForm(body, settings, *seat.tokenizer, chat);

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "runtime/base/limits.h"
+#include "runtime/base/utf8.h"
 
 namespace bloomery::serve::internal {
 namespace {
@@ -317,6 +318,15 @@ void Connection::OnHead(const ErrorCode& error, size_t bytes) {
   }
   if (!HostIsKnown(head, http10_)) {
     return RefuseRequest(400, "malformed HTTP request: exactly one Host header is needed");
+  }
+  // Taken as it is such a body would be read as what it is not.
+  const auto encoding = head.find(http::field::content_encoding);
+  const std::string_view encoded =
+      encoding == head.end() ? std::string_view("identity")
+                             : std::string_view(encoding->value().data(), encoding->value().size());
+  if (!EqualNoCase(encoded, "identity")) {
+    return RefuseRequest(
+        415, "Content-Encoding '" + Printable(encoded) + "': bodies are taken uncompressed");
   }
   request_ = TakeHead();
   if (!ParseTarget(std::string_view(head.target().data(), head.target().size()), request_)) {

@@ -1,6 +1,7 @@
 // /health, /v1/models, /props, /slots: what the server is and does.
 #include <algorithm>
 
+#include "runtime/base/utf8.h"
 #include "runtime/serve/dialect.h"
 #include "runtime/serve/errors.h"
 #include "runtime/serve/generation_fields.h"
@@ -116,23 +117,12 @@ std::string ModelId(const RouteContext& context) {
   return aliases.empty() ? context.seat.model.name : aliases.front();
 }
 
-void HandleHealth(const RouteContext& context) {
-  if (const auto failure = context.seat.engine->failure()) {
-    // The reason may name what clients must not see; the log has it.
-    Json body = ErrorJson(MakeApiError(503, "the engine has failed"));
-    body.Set("status", "error");
-    HttpResponse response;
-    response.status = 503;
-    response.body = body.Text();
-    return context.exchange->Reply(std::move(response));
-  }
-  ReplyJson(context, Json::Object({{"status", "ok"}}));
-}
+namespace {
 
-void HandleModels(const RouteContext& context) {
+Json ModelEntry(const RouteContext& context) {
   const ModelInfo& model = context.seat.model;
   const int32_t n_ctx = context.seat.engine->limits().slot_context;
-  Json entry = Json::Object(
+  return Json::Object(
       {{"id", ModelId(context)},
        {"aliases", StringsJson(SortedAliases(context.settings))},
        {"tags", StringsJson(context.settings.tags)},
@@ -150,6 +140,41 @@ void HandleModels(const RouteContext& context) {
                               {"n_params", model.parameters},
                               {"size", model.bytes},
                               {"ftype", model.ftype}})}});
+}
+
+// The one of /v1/models/ID.
+void ReplyModel(const RouteContext& context, std::string_view id) {
+  const auto& aliases = context.settings.aliases;
+  if (id == ModelId(context) || std::ranges::find(aliases, id) != aliases.end()) {
+    return ReplyJson(context, ModelEntry(context));
+  }
+  context.exchange->Reply(ErrorResponse(
+      MakeApiError(404, "there is no model '" + Printable(id) + "'; it is " + ModelId(context))));
+}
+
+}  // namespace
+
+void HandleHealth(const RouteContext& context) {
+  if (const auto failure = context.seat.engine->failure()) {
+    // The reason may name what clients must not see; the log has it.
+    Json body = ErrorJson(MakeApiError(503, "the engine has failed"));
+    body.Set("status", "error");
+    HttpResponse response;
+    response.status = 503;
+    response.body = body.Text();
+    return context.exchange->Reply(std::move(response));
+  }
+  ReplyJson(context, Json::Object({{"status", "ok"}}));
+}
+
+void HandleModels(const RouteContext& context) {
+  const std::string_view path = context.exchange->request().path;
+  constexpr std::string_view kFolder = "/models/";
+  if (const size_t at = path.find(kFolder, context.settings.api_prefix.size());
+      at != std::string_view::npos) {
+    return ReplyModel(context, path.substr(at + kFolder.size()));
+  }
+  Json entry = ModelEntry(context);
   Json details = Json::Object({{"parent_model", ""},
                                {"format", "gguf"},
                                {"family", ""},

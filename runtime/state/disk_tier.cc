@@ -15,17 +15,23 @@
 #include "runtime/base/log.h"
 #include "runtime/base/output_file.h"
 #include "runtime/base/utf8.h"
+#include "runtime/state/disk_check.h"
 
 namespace bloomery::state {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr size_t kPathBytes = 4096;  // of a path in messages: all of it
 constexpr std::string_view kBlock = ".block";
 constexpr std::string_view kCheckpoint = ".mark";
 
+constexpr std::string_view kInUse =
+    "is in use by another server; give each server a folder of its own";
+
 [[noreturn]] void RefuseFolder(const std::string& folder, const std::string& why) {
-  throw Error(ErrorKind::kUsage, "the folder of the prompt cache, '" + folder + "': " + why);
+  throw Error(ErrorKind::kUsage,
+              "the folder of the prompt cache, '" + Printable(folder, kPathBytes) + "': " + why);
 }
 
 }  // namespace
@@ -47,9 +53,29 @@ DiskTier::DiskTier(const FileSystem& files, std::string folder, Identity identit
   }
   if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
     close(lock_);
-    RefuseFolder(folder_, "is in use by another server; give each server a folder of its own");
+    RefuseFolder(folder_, std::string(kInUse));
   }
   OutputFile::RemovePartialFiles(folder_);
+}
+
+void CheckDiskFolder(const std::string& folder) {
+  std::error_code error;
+  fs::path at = fs::absolute(folder, error);
+  const bool made = fs::exists(at, error);
+  // The folder, or the one that it would be made in.
+  while (!fs::exists(at, error) && at.has_relative_path()) at = at.parent_path();
+  if (!fs::is_directory(at, error)) {
+    RefuseFolder(folder, "cannot be made: '" + Printable(at.string()) + "' is no folder");
+  }
+  if (access(at.c_str(), W_OK | X_OK) != 0) {
+    RefuseFolder(folder, (made ? "cannot be written to: " : "cannot be made: ") +
+                             std::generic_category().message(errno));
+  }
+  const int lock = open((at / ".lock").c_str(), O_RDWR | O_CLOEXEC);
+  if (!made || lock < 0) return;
+  const bool free = flock(lock, LOCK_EX | LOCK_NB) == 0;
+  close(lock);
+  if (!free) RefuseFolder(folder, std::string(kInUse));
 }
 
 DiskTier::~DiskTier() { close(lock_); }

@@ -69,6 +69,21 @@ TEST(Select, ATieIsRefusedNamingBoth) {
   EXPECT_THAT(refusal.message, HasSubstr("libfake_twin.so"));
 }
 
+// A copy of a plugin that is installed, too; and one whose score and version are lower.
+TEST(Select, AFolderThatAFlagNamesGoesBeforeTheOthers) {
+  const test::TempDir dir;
+  const std::string binary = CopyOf("good", "fake", dir);
+  const std::string built(ABI_PLUGINS);
+  for (const char* others : {"/good", "/newer", "/better"}) {
+    const std::vector<SearchFolder> folders = {{dir.path(), "--plugin-dir", true},
+                                               {built + others, "default"}};
+    EXPECT_EQ(Select(Open(), Discover(folders)).plugin.path, binary) << others;
+  }
+  const std::vector<SearchFolder> both = {{built + "/good", "--plugin-dir", true},
+                                          {built + "/twin", "--plugin-dir", true}};
+  EXPECT_EQ(RefusalOf([&] { Select(Open(), Discover(both)); }).kind, ErrorKind::kBadModel);
+}
+
 TEST(Select, AnUnclaimedArchitectureIsRefusedWithEveryFolderAndVerdict) {
   const auto refusal = RefusalOf([] { Select(Open("other"), Find({"good", "/nowhere"})); });
   EXPECT_EQ(refusal.kind, ErrorKind::kBadModel);

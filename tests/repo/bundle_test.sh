@@ -23,6 +23,9 @@ needed=$(objdump -T "$bundle"/bin/* "$bundle"/lib/*.so* "$bundle"/plugins/*/*.so
   grep -oE 'GLIBC_2\.[0-9]+' | sed 's/GLIBC_//' | sort -uV | tail -1)
 [ "$(printf '%s\n' "$needed" "$glibc_max" | sort -V | tail -1)" = "$glibc_max" ] ||
   fail "it needs glibc $needed, more than $glibc_max"
+for page in $("$bundle"/bin/bloomery-serve --help | grep -oE 'docs/[a-z-]+\.md' | sort -u); do
+  [ -e "$bundle/share/doc/bloomery/$page" ] || fail "--help names $page, which is not inside"
+done
 find "$bundle/share/doc/bloomery/licenses" -type f | grep -q . || fail "no licences inside"
 
 tar -C "$room" -xJf dist/bloomery-sdk.tar.xz

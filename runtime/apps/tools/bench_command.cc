@@ -210,7 +210,7 @@ int BenchCommand(const std::vector<std::string>& argv) {
     throw Error(ErrorKind::kUsage, "-o " + Printable(flags.output) + ": must be md, json or steps");
   }
   if (flags.read_once > 0) {
-    ReadOnce(flags.seat.model, flags.read_once);
+    ReadOnce(ModelPathOf(flags.seat), flags.read_once);
     return kExitOk;
   }
   const std::vector<BenchCase> cases = CasesOf(flags);

@@ -38,7 +38,7 @@ IdRows ReadRows(const PerplexityFlags& flags) {
   }
   const std::string text = ReadWholeFile(RealFileSystem(), flags.file, limits::kTokeniseBytesMax);
   const model::ModelFile model =
-      OpenModelAt(flags.seat.model, DiscoverPlugins(flags.seat.plugin_dirs));
+      OpenModelAt(ModelPathOf(flags.seat), DiscoverPlugins(flags.seat.plugin_dirs));
   const text::Tokenizer tokenizer(text::ReadVocabulary(model.metadata()));
   return CutIdRows(tokenizer.Tokenise(text, {.add_special = true}),
                    static_cast<size_t>(flags.context));

@@ -6,6 +6,7 @@
 
 #include "runtime/apps/folder/folder_model.h"
 #include "runtime/apps/program.h"
+#include "runtime/apps/recommend.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/base/utf8.h"
@@ -64,8 +65,9 @@ void SetPlacing(const SeatFlags& flags, exec::SeatOptions& options) {
 
 void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
   arguments
-      .Text({"-m", "--model"}, "FILE", "the model: a file, or a safetensors folder", &flags.model)
-      .Required()
+      .Text({"-m", "--model"}, "FILE",
+            "the model: a file, a safetensors folder, or seedling; without it the demo model",
+            &flags.model)
       .Texts({"--plugin-dir"}, "DIR", "where plugins are looked for first; may be repeated",
              &flags.plugin_dirs)
       .Number({"-ub", "--ubatch-size"}, "N", "rows of one pass", 1, 1 << 16, &flags.ubatch)
@@ -101,6 +103,21 @@ void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
       .Switch({"--no-mmap"}, "as --load-mode none", "none", &flags.load_mode);
 }
 
+std::string ModelPathOf(const SeatFlags& flags) {
+  const auto environment = Environment();
+  const auto plugins = environment.find("BLOOMERY_PLUGIN_PATH");
+  serve::ServeSettings named;
+  named.model_path = flags.model;
+  named.plugin_dirs = flags.plugin_dirs;
+  ResolveModelName(named, ExecutablePath(), plugins == environment.end() ? "" : plugins->second);
+  if (!named.hf_repo.empty()) {
+    throw Error(ErrorKind::kUsage,
+                "-m " + Printable(flags.model) + ": lies at a hub; give the path that pull prints",
+                "bloomery pull " + named.hf_repo);
+  }
+  return named.model_path.empty() ? DemoModelPath(ExecutablePath()) : named.model_path;
+}
+
 LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_context,
                       int32_t slots) {
   exec::SeatOptions options;
@@ -117,7 +134,7 @@ LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_cont
 
   LoadedSeat loaded;
   const plugin::Discovery discovery = DiscoverPlugins(flags.plugin_dirs);
-  loaded.model = std::make_unique<model::ModelFile>(OpenModelAt(flags.model, discovery));
+  loaded.model = std::make_unique<model::ModelFile>(OpenModelAt(ModelPathOf(flags), discovery));
   const plugin::TrialOptions trial = {.build = exec::BuildForTrial};
   const plugin::Selection selection = plugin::Select(*loaded.model, discovery, &trial);
   loaded.instance = std::make_unique<plugin::Instance>(selection.plugin, *loaded.model,

@@ -46,6 +46,10 @@ struct LoadedSeat {
   std::unique_ptr<exec::Seat> seat;
 };
 
+// The file or folder that the flags name, or the demo model's. Error(kUsage) for a name that is
+// neither.
+std::string ModelPathOf(const SeatFlags& flags);
+
 // Errors of the step that refuses. `threads` 0: one a physical core.
 LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_context,
                       int32_t slots = 1);

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "runtime/apps/commands.h"
+#include "runtime/apps/http_address.h"
 #include "runtime/apps/program.h"
 #include "runtime/apps/tools/arguments.h"
 #include "runtime/apps/tools/top_view.h"
@@ -28,12 +29,30 @@ using Clock = std::chrono::steady_clock;
 class Server {
  public:
   Server(const std::string& url, std::string key)
-      : url_(hub::ParseUrl(url, "--url")), key_(std::move(key)), client_(hub::HttpClientOptions{}) {
-    while (url_.target.ends_with("/")) url_.target.pop_back();
+      : url_(ParseServerUrl(url)), key_(std::move(key)), client_({.environment = Roots()}) {
     url_.target += "/residency";
   }
 
   std::string Ask() {
+    try {
+      return Get();
+    } catch (const hub::NetworkError& error) {
+      throw Error(error.kind(), error.what(), kStartServer);
+    }
+  }
+
+ private:
+  // No proxy stands before a server of one's own.
+  static std::map<std::string, std::string> Roots() {
+    std::map<std::string, std::string> roots;
+    const auto environment = Environment();
+    if (const auto file = environment.find("SSL_CERT_FILE"); file != environment.end()) {
+      roots.insert(*file);
+    }
+    return roots;
+  }
+
+  std::string Get() {
     std::string body;
     const hub::HttpAnswer answer = client_.Get(
         {.url = url_, .token = key_}, [](const hub::HttpAnswer&) {},
@@ -48,7 +67,6 @@ class Server {
                                          ": " + Printable(answer.error, 300));
   }
 
- private:
   hub::Url url_;
   std::string key_;
   hub::HttpClient client_;
@@ -175,7 +193,7 @@ void Watch(const Flags& flags, Server& server) {
         now = std::move(next);
         trouble.clear();
       } catch (const Error& error) {
-        trouble = error.what();
+        trouble = Printable(error.what(), 300);
       }
     }
     TopScreen screen = Terminal::Screen();

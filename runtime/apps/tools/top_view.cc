@@ -87,7 +87,7 @@ class Page {
 
 void AddTiers(const TopLook& now, Page* page) {
   for (const TopTier& tier : now.tiers) {
-    std::string line = Format("  %-6s ", tier.name.substr(0, 12).c_str());
+    std::string line = Format("  %-6s ", Printable(tier.name, 12).c_str());
     if (tier.limit_bytes > 0) {
       line += Bar(Ratio(Number(tier.used_bytes), Number(tier.limit_bytes)), kBar) + " " +
               memory::FormatBytes(tier.used_bytes) + " of " + memory::FormatBytes(tier.limit_bytes);

@@ -5,6 +5,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/text/chat/call_arguments.h"
+#include "runtime/text/chat/chatml.h"
 #include "runtime/text/chat/template_caps.h"
 #include "runtime/text/jinja/json.h"
 
@@ -12,13 +13,6 @@ namespace bloomery::chat {
 namespace {
 
 using jinja::Value;
-
-// For files without a template: turns as the ChatML convention writes them.
-constexpr std::string_view kChatMl =
-    "{% for message in messages %}\n"
-    "{{ '<|im_start|>' ~ message.role ~ '\\n' ~ message.content ~ '<|im_end|>\\n' }}\n"
-    "{%- endfor %}\n"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}\n";
 
 constexpr std::string_view kSpace = " \t\r\n";
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
+#include "runtime/base/utf8.h"
 #include "runtime/text/jinja/json.h"
 
 namespace bloomery::chat {
@@ -15,6 +16,9 @@ using jinja::Value;
 constexpr std::string_view kUserTurn = R"({"role":"user","content":"needle-user"})";
 constexpr std::string_view kTypedTurn =
     R"({"role":"user","content":[{"type":"text","text":"needle-user"}]})";
+constexpr std::string_view kOtherTurn = R"({"role":"user","content":"another-user"})";
+constexpr std::string_view kOtherTypedTurn =
+    R"({"role":"user","content":[{"type":"text","text":"another-user"}]})";
 constexpr std::string_view kSystemTurn = R"({"role":"system","content":"needle-system"})";
 constexpr std::string_view kReasonedTurn =
     R"({"role":"assistant","content":"needle-answer","reasoning_content":"needle-thought"})";
@@ -133,6 +137,15 @@ TemplateCaps ProbeCaps(const jinja::Template& main, const jinja::Template& tool_
   if (!plain && !caps.supports_typed_content) {
     throw Error(ErrorKind::kBadModel,
                 "the chat template fails on one user message: " + prober.failure());
+  }
+  // What a template makes of the content is its own affair, but something it must be.
+  const auto same = [&](std::string_view one, std::string_view other) {
+    return prober.Try(main, {one}) == prober.Try(main, {other});
+  };
+  if (same(kUserTurn, kOtherTurn) && same(kTypedTurn, kOtherTypedTurn)) {
+    throw Error(ErrorKind::kBadModel,
+                "the chat template writes no message's content: one user message gives '" +
+                    Printable(plain.value_or("")) + "' whatever it says");
   }
   const std::string_view user = caps.supports_string_content ? kUserTurn : kTypedTurn;
   caps.supports_system_role = Holds(prober.Try(main, {kSystemTurn, user}), "needle-system");

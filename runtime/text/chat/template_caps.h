@@ -11,7 +11,7 @@ namespace bloomery::chat {
 
 // `tool_use` is the template requests with tools use (the main one when there is no other). Throws
 // Error(kBadModel) when the main template fails on one plain user message, in every form of
-// content.
+// content, or writes the same whatever the message says.
 TemplateCaps ProbeCaps(const jinja::Template& main, const jinja::Template& tool_use,
                        std::string_view bos_text, std::string_view eos_text);
 

@@ -133,17 +133,19 @@ class Builder {
   static const rapidjson::Value* SchemaOf(const rapidjson::Value& function) {
     const rapidjson::Value* schema = FindNonNull(function, "parameters");
     if (schema == nullptr) return nullptr;
-    const rapidjson::Value* type = schema->IsObject() ? FindNonNull(*schema, "type") : nullptr;
-    if (!schema->IsObject() ||
-        (type != nullptr && (!type->IsString() || Name(*type) != "object"))) {
-      throw Error(ErrorKind::kBadRequest, "function.parameters must be the schema of an object");
+    constexpr const char* kNoObject = "function.parameters must be the schema of an object";
+    if (!schema->IsObject()) throw Error(ErrorKind::kBadRequest, kNoObject);
+    try {
+      GbnfWriter::CheckGivesObjects(*schema);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::kBadRequest, std::string(kNoObject) + ": " + error.what());
     }
     return schema;
   }
 
   std::string Arguments(const rapidjson::Value& function) {
     const rapidjson::Value* schema = SchemaOf(function);
-    return schema == nullptr ? Lit("{}") : writer_.AddSchema("arguments", *schema);
+    return schema == nullptr ? Lit("{}") : writer_.AddObjectSchema("arguments", *schema);
   }
 
   // ---- XML-like arguments

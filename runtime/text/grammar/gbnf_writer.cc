@@ -148,6 +148,15 @@ std::string GbnfWriter::AddSchema(std::string_view name, const rapidjson::Value&
   return SchemaConverter(*state_, schema, {}).Convert(name);
 }
 
+std::string GbnfWriter::AddObjectSchema(std::string_view name, const rapidjson::Value& schema) {
+  return SchemaConverter(*state_, schema, {}).Convert(name, SchemaConverter::Want::kObject);
+}
+
+void GbnfWriter::CheckGivesObjects(const rapidjson::Value& schema) {
+  State none;
+  SchemaConverter(none, schema, {}).CheckGivesObjects();
+}
+
 namespace {
 
 // Marks that a text is searched for all at once, as Aho and Corasick do.

@@ -115,60 +115,100 @@ std::string SchemaConverter::Basic(std::string_view name) {
   return std::string(name);
 }
 
-std::string SchemaConverter::Convert(std::string_view name) {
+std::string SchemaConverter::Convert(std::string_view name, Want want) {
   if (root_.IsObject() && root_.ObjectEmpty()) {
     return rules_.Add(GbnfWriter::State::Fit(name), Basic("json-object"));
   }
   const std::string rule = rules_.Reserve(name);
-  references_.emplace("#", rule);
-  return ConvertAll(rule, root_);
+  references_.emplace(std::pair("#", want), rule);
+  return ConvertAll(rule, root_, want);
 }
 
 std::string SchemaConverter::ConvertPart(std::string_view name, const Value& part,
                                          std::vector<std::string> path) {
   path_ = std::move(path);
-  return ConvertAll(rules_.Reserve(name), part);
+  return ConvertAll(rules_.Reserve(name), part, Want::kAny);
 }
 
-std::string SchemaConverter::ConvertAll(const std::string& rule, const Value& schema) {
-  rules_.Define(rule, Expression(schema, rule));
+std::string SchemaConverter::ConvertAll(const std::string& rule, const Value& schema, Want want) {
+  rule_ = rule;
+  rules_.Define(rule, Expression(schema, rule, want));
   // What is referred to comes one after another, not inside each other: chains of references may
   // be long.
   while (!pending_.empty()) {
     const Pending next = std::move(pending_.back());
     pending_.pop_back();
     path_ = next.path;
-    rules_.Define(next.rule, Expression(*next.schema, next.rule));
+    rule_ = next.rule;
+    rules_.Define(next.rule, Expression(*next.schema, next.rule, next.want));
   }
+  CheckHeads();
   return rule;
 }
 
+// A document of a schema that begins with itself would never begin. Along the references that stand
+// where a rule begins, depth first; what is grey is on the way.
+void SchemaConverter::CheckHeads() {
+  enum class Colour { kWhite, kGrey, kBlack };
+  std::map<std::string_view, Colour> colours;
+  struct Visited {
+    std::string_view rule;
+    const std::vector<Head>* heads;
+    size_t next = 0;
+  };
+  for (const auto& [rule, heads] : heads_) {
+    if (colours[rule] != Colour::kWhite) continue;
+    std::vector<Visited> way{{rule, &heads}};
+    colours[rule] = Colour::kGrey;
+    while (!way.empty()) {
+      Visited& at = way.back();
+      if (at.heads == nullptr || at.next == at.heads->size()) {
+        colours[at.rule] = Colour::kBlack;
+        way.pop_back();
+        continue;
+      }
+      const Head& head = (*at.heads)[at.next++];
+      Colour& colour = colours[head.to];
+      if (colour == Colour::kGrey) {
+        path_ = head.path;
+        Fail("'$ref' leads back to a schema that it is all of: no document has an end");
+      }
+      if (colour == Colour::kBlack) continue;
+      colour = Colour::kGrey;
+      const auto further = heads_.find(head.to);
+      way.push_back({head.to, further == heads_.end() ? nullptr : &further->second});
+    }
+  }
+}
+
 // A schema's own rule.
-std::string SchemaConverter::Visit(const Value& schema, const std::string& name) {
-  if (schema.IsObject() && schema.HasMember("$ref")) return Reference(schema);
-  std::string body = Expression(schema, name);
+std::string SchemaConverter::Visit(const Value& schema, const std::string& name, Want want) {
+  if (schema.IsObject() && schema.HasMember("$ref")) return Reference(schema, want);
+  std::string body = Expression(schema, name, want);
   // A name alone needs no rule of its own.
   if (rules_.places.contains(body)) return body;
   return rules_.Add(GbnfWriter::State::Fit(name), std::move(body));
 }
 
-std::string SchemaConverter::Expression(const Value& schema, const std::string& name) {
+std::string SchemaConverter::Expression(const Value& schema, const std::string& name, Want want) {
   if (depth_ > limits::kSchemaDepthMax) {
     Fail("schemas are nested more than " + std::to_string(limits::kSchemaDepthMax) + " deep");
   }
-  if (schema.IsTrue()) return Basic("json-value");
+  const bool objects = want == Want::kObject;
+  if (schema.IsTrue()) return Basic(objects ? "json-object" : "json-value");
   if (schema.IsFalse()) Fail("no document satisfies false");
   if (!schema.IsObject()) Fail("a schema must be an object or a boolean");
-  if (schema.HasMember("$ref")) return Reference(schema);
-  if (schema.HasMember("allOf")) return AllOf(schema, name);
+  if (objects && !GivesObjects(schema, 0)) Fail("no object satisfies it");
+  if (schema.HasMember("$ref")) return Reference(schema, want);
+  if (schema.HasMember("allOf")) return AllOf(schema, name, want);
   for (const char* keyword : {"oneOf", "anyOf"}) {
-    if (schema.HasMember(keyword)) return Alternatives(schema, keyword, name);
+    if (schema.HasMember(keyword)) return Alternatives(schema, keyword, name, want);
   }
   if (schema.HasMember("const")) return GbnfWriter::Literal(WriteJson(schema["const"]));
-  if (schema.HasMember("enum")) return Enumeration(schema["enum"]);
-  if (!schema.HasMember("type")) return Untyped(schema, name);
+  if (schema.HasMember("enum")) return Enumeration(schema["enum"], want);
+  if (!schema.HasMember("type")) return Untyped(schema, name, want);
   const Value& type = schema["type"];
-  if (type.IsArray()) return Types(schema, name);
+  if (type.IsArray()) return Types(schema, name, want);
   if (!type.IsString()) Fail("'type' must be a string or an array of strings");
   return OfType(schema, Text(type), name);
 }
@@ -185,10 +225,52 @@ std::string SchemaConverter::OfType(const Value& schema, std::string_view type,
   Fail("unknown type '" + Printable(type) + "'");
 }
 
-std::string SchemaConverter::Untyped(const Value& schema, const std::string& name) {
+void SchemaConverter::CheckGivesObjects() const {
+  if (!GivesObjects(root_, 0)) Fail("no object satisfies it");
+}
+
+// Of the wrong type a keyword says nothing here: the conversion refuses it. A schema without a type
+// is what Untyped takes it for.
+bool SchemaConverter::GivesObjects(const Value& schema, int depth) const {
+  CountSteps(1);
+  if (!schema.IsObject()) return schema.IsTrue();
+  if (depth > limits::kSchemaDepthMax) return false;
+  const auto gives = [&](const Value& part) { return GivesObjects(part, depth + 1); };
+  if (schema.HasMember("$ref")) {
+    std::vector<std::string> path;
+    return gives(Resolve(schema, path));
+  }
+  const Value* parts = Member(schema, "allOf");
+  if (parts != nullptr && parts->IsArray() && !std::ranges::all_of(parts->GetArray(), gives)) {
+    return false;
+  }
+  for (const char* keyword : {"oneOf", "anyOf"}) {
+    const Value* branches = Member(schema, keyword);
+    if (branches == nullptr || !branches->IsArray() || branches->Empty()) continue;
+    if (!std::ranges::any_of(branches->GetArray(), gives)) return false;
+  }
+  if (const Value* only = Member(schema, "const")) return only->IsObject();
+  const Value* values = Member(schema, "enum");
+  if (values != nullptr && values->IsArray() && !values->Empty()) {
+    return std::ranges::any_of(values->GetArray(), [](const Value& v) { return v.IsObject(); });
+  }
+  const auto is_object = [](const Value& type) {
+    return type.IsString() && Text(type) == "object";
+  };
+  const Value* type = Member(schema, "type");
+  if (type != nullptr && type->IsArray()) return std::ranges::any_of(type->GetArray(), is_object);
+  if (type != nullptr && type->IsString()) return is_object(*type);
+  return HasAny(schema, {"properties", "additionalProperties", "required"}) ||
+         !HasAny(schema, {"items", "prefixItems", "minItems", "maxItems", "pattern", "minLength",
+                          "maxLength", "format", "minimum", "maximum", "exclusiveMinimum",
+                          "exclusiveMaximum"});
+}
+
+std::string SchemaConverter::Untyped(const Value& schema, const std::string& name, Want want) {
   if (HasAny(schema, {"properties", "additionalProperties", "required"})) {
     return Object(schema, name);
   }
+  if (want == Want::kObject) return Basic("json-object");
   if (HasAny(schema, {"items", "prefixItems", "minItems", "maxItems"})) return Array(schema, name);
   if (HasAny(schema, {"pattern", "minLength", "maxLength"})) return String(schema);
   if (schema.HasMember("format") && schema["format"].IsString()) return String(schema);
@@ -198,12 +280,13 @@ std::string SchemaConverter::Untyped(const Value& schema, const std::string& nam
   return Basic("json-value");
 }
 
-std::string SchemaConverter::Types(const Value& schema, const std::string& name) {
+std::string SchemaConverter::Types(const Value& schema, const std::string& name, Want want) {
   const Value& types = schema["type"];
   if (types.Empty()) Fail("'type' has no entries");
   std::string body;
   for (const Value& each : types.GetArray()) {
     if (!each.IsString()) Fail("'type' must be a string or an array of strings");
+    if (want == Want::kObject && Text(each) != "object") continue;
     const std::string own = name + "-" + std::string(Text(each));
     std::string one = OfType(schema, Text(each), own);
     if (!rules_.places.contains(one)) {
@@ -220,11 +303,12 @@ const rapidjson::Value* SchemaConverter::Member(const Value& schema, const char*
   return found == schema.MemberEnd() ? nullptr : &found->value;
 }
 
-std::string SchemaConverter::Enumeration(const Value& values) {
+std::string SchemaConverter::Enumeration(const Value& values, Want want) {
   const Step step(*this, "enum");
   if (!values.IsArray() || values.Empty()) Fail("'enum' must be an array with entries");
   std::string body;
   for (const Value& value : values.GetArray()) {
+    if (want == Want::kObject && !value.IsObject()) continue;
     if (!body.empty()) body += " | ";
     body += GbnfWriter::Literal(WriteJson(value));
   }

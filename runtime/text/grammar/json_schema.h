@@ -42,9 +42,15 @@ class GbnfWriter {
 
   // A rule whose language is the documents of `schema`, as above. $ref resolves within `schema`.
   std::string AddSchema(std::string_view name, const rapidjson::Value& schema);
-  // The same for the part of `root` that lies at `path` ({"properties", "a"}), with $ref in `root`.
+  // Of those documents the ones that are objects; refused where there can be none.
+  std::string AddObjectSchema(std::string_view name, const rapidjson::Value& schema);
+  // As AddSchema for the part of `root` that lies at `path` ({"properties", "a"}), with $ref in
+  // `root`.
   std::string AddPartOfSchema(std::string_view name, const rapidjson::Value& root,
                               const rapidjson::Value& part, std::vector<std::string> path);
+
+  // Error(kBadRequest), as above, where no document of `schema` can be an object.
+  static void CheckGivesObjects(const rapidjson::Value& schema);
 
   // A rule for any text up to and including the first `stop` (not empty, valid UTF-8) in which
   // `never` does not occur ("": nothing is excluded).

@@ -24,11 +24,17 @@ class SchemaConverter {
   SchemaConverter(GbnfWriter::State& rules, const rapidjson::Value& root, std::string_view source)
       : rules_(rules), root_(root), source_(source) {}
 
+  // Which documents of a schema are meant.
+  enum class Want { kAny, kObject };
+
   // The name of the rule for the whole schema; {} is any object.
-  std::string Convert(std::string_view name);
+  std::string Convert(std::string_view name, Want want = Want::kAny);
   // The same for a part of it, which lies at `path`.
   std::string ConvertPart(std::string_view name, const rapidjson::Value& part,
                           std::vector<std::string> path);
+
+  // Fails where no document can be an object.
+  void CheckGivesObjects() const;
 
   static std::string WholeGrammar(const rapidjson::Value& schema, std::string_view source);
 
@@ -46,6 +52,23 @@ class SchemaConverter {
     const Value* schema;
     std::string rule;
     std::vector<std::string> path;
+    Want want;
+  };
+  // A reference that stands where its rule begins.
+  struct Head {
+    std::string to;
+    std::vector<std::string> path;
+  };
+  // While it lives, references are inside an object or an array: behind its bracket.
+  class Inside {
+   public:
+    explicit Inside(SchemaConverter& converter) : inside_(converter.inside_) { ++inside_; }
+    ~Inside() { --inside_; }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+   private:
+    int& inside_;
   };
   // While it lives, messages name the part `name` of what was named before.
   class Step {
@@ -66,21 +89,25 @@ class SchemaConverter {
   };
 
   [[noreturn]] void Fail(const std::string& why) const;
-  std::string ConvertAll(const std::string& rule, const Value& schema);
+  std::string ConvertAll(const std::string& rule, const Value& schema, Want want);
+  void CheckHeads();
   void CountSteps(size_t more) const;
-  std::string Visit(const Value& schema, const std::string& name);
-  std::string Expression(const Value& schema, const std::string& name);
+  std::string Visit(const Value& schema, const std::string& name, Want want = Want::kAny);
+  std::string Expression(const Value& schema, const std::string& name, Want want);
   std::string OfType(const Value& schema, std::string_view type, const std::string& name);
-  std::string Untyped(const Value& schema, const std::string& name);
-  std::string Reference(const Value& schema);
+  std::string Untyped(const Value& schema, const std::string& name, Want want);
+  std::string Reference(const Value& schema, Want want);
   const Value& Resolve(const Value& schema, std::vector<std::string>& path) const;
-  std::string Alternatives(const Value& schema, const char* keyword, const std::string& name);
-  std::string Types(const Value& schema, const std::string& name);
-  std::string AllOf(const Value& schema, const std::string& name);
+  std::string Alternatives(const Value& schema, const char* keyword, const std::string& name,
+                           Want want);
+  std::string Types(const Value& schema, const std::string& name, Want want);
+  std::string AllOf(const Value& schema, const std::string& name, Want want);
+  // Whether an object can be among the documents of `schema`, by its keywords that say so.
+  bool GivesObjects(const Value& schema, int depth) const;
   Value Copy(const Value& schema, const char* without);
   void MergeInto(Value& merged, const Value& part, int depth);
   void MergeMember(Value& merged, const Value& name, const Value& value);
-  std::string Enumeration(const Value& values);
+  std::string Enumeration(const Value& values, Want want);
   std::string Object(const Value& schema, const std::string& name);
   std::vector<Property> Properties(const Value& schema, const std::string& name);
   std::string Others(const Value& schema, const std::vector<Property>& properties,
@@ -109,8 +136,11 @@ class SchemaConverter {
   std::string_view source_;
   std::vector<std::string> path_;
   int depth_ = 0;
+  int inside_ = 0;
+  std::string rule_;  // that is being made, of those that references name
+  std::map<std::string, std::vector<Head>, std::less<>> heads_;  // by such a rule
   bool warned_ = false;
-  std::map<std::string, std::string, std::less<>> references_;  // pointer → rule
+  std::map<std::pair<std::string, Want>, std::string> references_;  // pointer → rule
   std::vector<Pending> pending_;
   mutable rapidjson::Document made_;  // owns merged schemas; its allocator cannot be asked for its
                                       // size otherwise

@@ -109,22 +109,26 @@ const rapidjson::Value& SchemaConverter::Resolve(const Value& schema,
   return *at;
 }
 
-std::string SchemaConverter::Reference(const Value& schema) {
+std::string SchemaConverter::Reference(const Value& schema, Want want) {
   std::vector<std::string> path;
   const Value& target = Resolve(schema, path);
   std::string key = "#";
   for (const std::string& name : path) key += "/" + name;
-  const auto known = references_.find(key);
-  if (known != references_.end()) return known->second;
+  const auto known = references_.find(std::pair(key, want));
+  if (known != references_.end()) {
+    if (inside_ == 0) heads_[rule_].push_back({known->second, path_});
+    return known->second;
+  }
   const std::string rule = rules_.Reserve(path.empty() ? "document" : path.back());
-  references_.emplace(std::move(key), rule);
-  pending_.push_back({&target, rule, std::move(path)});
+  references_.emplace(std::pair(std::move(key), want), rule);
+  pending_.push_back({&target, rule, std::move(path), want});
+  if (inside_ == 0) heads_[rule_].push_back({rule, path_});
   return rule;
 }
 
 // anyOf and oneOf: each branch, together with what stands beside the alternatives.
 std::string SchemaConverter::Alternatives(const Value& schema, const char* keyword,
-                                          const std::string& name) {
+                                          const std::string& name, Want want) {
   const Value& branches = schema[keyword];
   const Step step(*this, keyword);
   if (!branches.IsArray() || branches.Empty()) {
@@ -142,9 +146,11 @@ std::string SchemaConverter::Alternatives(const Value& schema, const char* keywo
     if (beside && branches[i].IsObject()) {
       Value merged = Copy(schema, keyword);
       MergeInto(merged, branches[i], 0);
-      rule = Visit(merged, own);
+      if (want == Want::kObject && !GivesObjects(merged, 0)) continue;
+      rule = Visit(merged, own, want);
     } else {
-      rule = Visit(branches[i], own);
+      if (want == Want::kObject && !GivesObjects(branches[i], 0)) continue;
+      rule = Visit(branches[i], own, want);
     }
     if (!body.empty()) body += " | ";
     body += rule;
@@ -153,13 +159,13 @@ std::string SchemaConverter::Alternatives(const Value& schema, const char* keywo
   return body;
 }
 
-std::string SchemaConverter::AllOf(const Value& schema, const std::string& name) {
+std::string SchemaConverter::AllOf(const Value& schema, const std::string& name, Want want) {
   const Value& parts = schema["allOf"];
   const Step step(*this, "allOf");
   if (!parts.IsArray() || parts.Empty()) Fail("'allOf' must be an array with entries");
   Value merged = Copy(schema, "allOf");
   for (const Value& part : parts.GetArray()) MergeInto(merged, part, 0);
-  return Visit(merged, name);
+  return Visit(merged, name, want);
 }
 
 // The schema without one keyword, to be merged with others.
@@ -262,6 +268,7 @@ std::set<std::string, std::less<>> SchemaConverter::RequiredNames(const Value& s
 }
 
 std::string SchemaConverter::Object(const Value& schema, const std::string& name) {
+  const Inside inside(*this);
   const Value* others = Member(schema, "additionalProperties");
   if (others != nullptr && !others->IsBool() && !others->IsObject()) {
     Fail("'additionalProperties' must be a boolean or a schema");
@@ -412,6 +419,7 @@ std::string SchemaConverter::ObjectBody(const std::vector<Property>& properties,
 }
 
 std::string SchemaConverter::Array(const Value& schema, const std::string& name) {
+  const Inside inside(*this);
   for (const char* keyword : {"prefixItems", "items"}) {
     const Value* items = Member(schema, keyword);
     if (items != nullptr && items->IsArray()) return Tuple(*items, keyword, name);

@@ -129,6 +129,47 @@ TEST(ChatHttp, AServerThatSaysNothingIsGivenUpInTime) {
   EXPECT_EQ(failure.get(), "the server was silent for 1 seconds");
 }
 
+// Answers one Ask with `text` and closes: what the Ask gave, or its failure.
+std::string AskOf(const std::string& text, std::string* printed) {
+  auto listener = std::make_unique<Listener>(4);
+  const auto backend = MakeHttpBackend(listener->Url(), "");
+  std::future<std::string> answer = AskOnAThread(*backend, printed);
+  const int server = listener->Accept();
+  EXPECT_EQ(::send(server, text.data(), text.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(text.size()));
+  ::shutdown(server, SHUT_WR);
+  try {
+    return answer.get();
+  } catch (const Error& error) {
+    return std::string("failed: ") + error.what();
+  }
+}
+
+TEST(ChatHttp, AStreamThatEndsWithoutAnEndOfTheAnswerIsAFailure) {
+  const std::string half =
+      "HTTP/1.0 200 OK\r\n\r\ndata: {\"choices\": [{\"delta\": {\"content\": \"half\"}, "
+      "\"finish_reason\": null}]}\n";
+  std::string printed;
+  EXPECT_THAT(AskOf(half, &printed), testing::HasSubstr("failed: the answer is cut"));
+  EXPECT_EQ(printed, "half");
+  // Some servers end with one of the two only.
+  EXPECT_EQ(AskOf(half + "data: [DONE]\n", &printed), "half");
+  EXPECT_EQ(AskOf(half + "data: {\"choices\": [{\"delta\": {}, \"finish_reason\": \"stop\"}]}\n",
+                  &printed),
+            "half");
+}
+
+TEST(ChatHttp, AServerThatIsNotThereIsSaidWithTheReason) {
+  std::string url;
+  {
+    const Listener gone(1);
+    url = gone.Url();
+  }
+  EXPECT_THAT(
+      FailureOf(*MakeHttpBackend(url, "")),
+      testing::HasSubstr("cannot connect to 127.0.0.1:" + url.substr(17) + ": Connection refused"));
+}
+
 TEST(ChatHttp, ACancelOfAnEarlierAskDoesNotEndTheNext) {
   Listener listener(4);
   const auto backend = MakeHttpBackend(listener.Url(), "");

@@ -2,17 +2,27 @@
 #include "runtime/apps/program.h"
 
 #include <gtest/gtest.h>
-#include <cstdlib>
+#include <unistd.h>
 
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
+#include "runtime/apps/dry_run.h"
 #include "runtime/base/limits.h"
 #include "runtime/plugin/select.h"
 #include "runtime/serve/http_server.h"
+#include "runtime/state/disk_tier.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/refusal.h"
+#include "tests/support/temp_dir.h"
 
 namespace bloomery::apps {
 namespace {
@@ -54,6 +64,72 @@ TEST(ExitCodes, EveryKindOfErrorHasTheDocumentedOne) {
   EXPECT_EQ(ExitCodeOf(serve::BindError("")), 71);
   EXPECT_EQ(ExitCodeOf(plugin::NoPluginError(ErrorKind::kBadModel, "")), 2);
   EXPECT_EQ(ExitCodeOf(std::runtime_error("")), 1);
+}
+
+// A command of its own ends it: the second signal is what a hurried user sends, not a copy of the
+// first.
+TEST(Stops, ASecondSignalAtOnceIsTheFirstAgain) {
+  const auto stop = [](std::chrono::milliseconds apart) {
+    HoldStopSignals();
+    ::kill(::getpid(), SIGTERM);
+    WaitForStop();
+    std::this_thread::sleep_for(apart);
+    ::kill(::getpid(), SIGTERM);
+    std::this_thread::sleep_for(std::chrono::seconds(apart.count() < 100 ? 1 : 20));
+    ::_exit(kExitOk);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(stop(std::chrono::milliseconds(1)), ::testing::ExitedWithCode(kExitOk), "");
+  EXPECT_EXIT(stop(std::chrono::milliseconds(400)), ::testing::ExitedWithCode(kExitFail),
+              "second signal");
+}
+
+// What a dry run and a start look at alike.
+TEST(NamedPlaces, WhatAStartCouldNotUseIsRefusedAndNothingIsMade) {
+  const test::TempDir dir;
+  std::ofstream(dir.File("file")) << "x";
+  const auto refusal = [&](const std::function<void(serve::ServeSettings&)>& set) {
+    serve::ServeSettings settings;
+    set(settings);
+    return test::RefusalOf([&] { CheckNamedPlaces(settings); });
+  };
+  using S = serve::ServeSettings;
+  EXPECT_EQ(refusal([](S& s) { s.slot_save_path = "/nope"; }).kind, ErrorKind::kUsage);
+  const auto page = refusal([&](S& s) { s.page_folder = dir.File("file"); });
+  EXPECT_EQ(page.kind, ErrorKind::kUsage);
+  EXPECT_NE(page.message.find("--path: there is no folder"), std::string::npos);
+  for (const char* name : {"file", "file/below/it"}) {
+    const auto cache = refusal([&](S& s) { s.cache_disk = dir.File(name); });
+    EXPECT_EQ(cache.kind, ErrorKind::kUsage) << name;
+    EXPECT_NE(cache.message.find("is no folder"), std::string::npos) << cache.message;
+  }
+  const auto no_room = refusal([&](S& s) {
+    s.cache_disk = dir.path();
+    s.cache_ram_mib = 0;
+  });
+  EXPECT_NE(no_room.message.find("--cache-ram 0"), std::string::npos);
+  for (const char* name : {"nope/trace", "."}) {
+    const auto trace = refusal([&](S& s) { s.routing_trace = dir.File(name); });
+    EXPECT_EQ(trace.kind, ErrorKind::kNoInput) << name;
+    EXPECT_EQ(trace.message.find("--routing-trace: cannot write"), 0U) << trace.message;
+  }
+  S good;
+  good.page_folder = dir.path();
+  good.slot_save_path = dir.path();
+  good.cache_disk = dir.File("made/later");
+  good.routing_trace = dir.File("trace");
+  CheckNamedPlaces(good);
+  EXPECT_FALSE(std::filesystem::exists(dir.File("made")));
+  EXPECT_FALSE(std::filesystem::exists(dir.File("trace")));
+}
+
+TEST(NamedPlaces, ACacheOfAnotherServerIsSaid) {
+  const test::TempDir dir;
+  const state::DiskTier tier(RealFileSystem(), dir.path(), {}, 1);
+  serve::ServeSettings settings;
+  settings.cache_disk = dir.path();
+  EXPECT_NE(test::RefusalOf([&] { CheckNamedPlaces(settings); }).message.find("in use"),
+            std::string::npos);
 }
 
 std::string Document(const char* name) {

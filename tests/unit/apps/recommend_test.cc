@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
@@ -68,6 +69,16 @@ TEST(RecommendTest, WhatFitsComesFirstInTheListsOrderAndThePickIsTheFirst) {
   EXPECT_THAT(text, HasSubstr(R"("command":["bloomery-serve","--hf","o/n:Q4_K_M","-c","65536"])"));
   EXPECT_THAT(RecommendJson(models, Machine(1), [](const ListedModel&) { return false; }).Text(),
               HasSubstr(R"("pick":null)"));
+}
+
+TEST(RecommendTest, PeopleReadItInTheSameOrder) {
+  const std::vector<ListedModel> models{Model("huge", 900 * kGiB), Model("good", 10 * kGiB),
+                                        Model("small", kGiB)};
+  std::ostringstream out;
+  PrintRecommendation(out, models, Machine(30 * kGiB));
+  const std::string text = out.str();
+  EXPECT_LT(text.find("\ngood: fits"), text.find("\nsmall: fits"));
+  EXPECT_LT(text.find("\nsmall: fits"), text.find("\nhuge: does not fit"));
 }
 
 class ListsTest : public testing::Test {

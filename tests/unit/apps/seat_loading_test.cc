@@ -33,6 +33,14 @@ TEST(SlotContext, IsWhatWasAskedForAndNeverMoreThanTheTrainedOne) {
   EXPECT_THAT(test::RefusalOf([] { SlotContext(0, 0); }).message, HasSubstr("--ctx-size"));
 }
 
+TEST(SlotContext, ATrainedOneThatNoSlotCanHaveIsTheFilesFault) {
+  const auto refusal = test::RefusalOf([] { SlotContext(0, uint64_t{1} << 31); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kBadModel);
+  EXPECT_NE(refusal.message.find("context_length"), std::string::npos);
+  EXPECT_EQ(SlotContext(0, INT32_MAX), INT32_MAX);
+  EXPECT_EQ(SlotContext(64, uint64_t{1} << 31), 64);
+}
+
 TEST(ChatSurface, ThePluginsPreTokenizerFillsWhatTheFileLeavesOpenAndNothingElse) {
   plugin::ChatSurface chat;
   chat.pre_tokenizer = "qwen2";

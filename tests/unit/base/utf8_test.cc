@@ -1,4 +1,5 @@
 #include "runtime/base/utf8.h"
+#include "runtime/base/terminal.h"
 
 #include <gtest/gtest.h>
 
@@ -69,10 +70,20 @@ TEST(Utf8, IncompleteTailCountsOnlyWhatCanStillBecomeACharacter) {
   EXPECT_EQ(Utf8IncompleteTail("\xC3\xA9\x80"), 0u);
 }
 
+TEST(Utf8, ATerminalGetsLinesAndTabsAndNoSequencesOfItsOwn) {
+  EXPECT_EQ(ForTerminal("a\tb\nc ü"), "a\tb\nc ü");
+  EXPECT_EQ(ForTerminal("\x1b[31mred\r\x07\x7F"), "\\x1B[31mred\\x0D\\x07\\x7F");
+  EXPECT_EQ(ForTerminal("\xC2\x9B"  // CSI as one character
+                        "2J"),
+            "\\x9B2J");
+  EXPECT_EQ(ForTerminal("\x9B"), "\xEF\xBF\xBD");  // as one byte: no UTF-8
+}
+
 TEST(Utf8, PrintableFitsOneLineAndALength) {
   EXPECT_EQ(Printable("a\nb\x7F\xff"), "a\\x0Ab\\x7F\xEF\xBF\xBD");
   EXPECT_EQ(Printable("abcdef", 6), "abcdef");
   EXPECT_EQ(Printable("abcdefg", 6), "abcdef…");
+  EXPECT_EQ(Printable("\xC2\x9B"), "\\x9B");
   EXPECT_EQ(Printable(""), "");
 }
 

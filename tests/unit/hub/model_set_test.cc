@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/support/refusal.h"
 
 namespace bloomery::hub {
@@ -63,6 +65,33 @@ TEST(ModelSetTest, MissingAndRepeatedShardsRefuseTheSet) {
   EXPECT_THAT(
       test::RefusalOf([] { Sets({"m-00001-of-00002.gguf", "m-00001-of-00002.GGUF"}); }).message,
       HasSubstr("twice"));
+}
+
+// Once taken for a model in one file, and fetched as a whole one.
+TEST(ModelSetTest, AShardOfASetThatCannotBeIsNoModel) {
+  for (const char* path : {"x-00001-of-99999.gguf", "x-00000-of-00000.gguf",
+                           "x-00007-of-00003.gguf", "x-00000-of-00002.gguf"}) {
+    const auto sets = Sets({path});
+    ASSERT_EQ(sets.size(), 1U) << path;
+    EXPECT_FALSE(sets[0].Complete()) << path;
+    for (const char* file : {"", path}) {
+      EXPECT_THAT(test::RefusalOf([&] { PickSet(sets, Of(""), file); }).message,
+                  HasSubstr("numbered as no set is"))
+          << path;
+    }
+  }
+  EXPECT_TRUE(Sets({"x-00001-of-00001.gguf"})[0].Complete());
+}
+
+TEST(ModelSetTest, AListingOfManyIsNamedInPart) {
+  std::vector<HubFile> files;
+  for (int i = 0; i < 1000; ++i) {
+    files.push_back({.path = "m" + std::to_string(i) + ".gguf", .bytes = 1});
+  }
+  const auto sets = SetsOf(files);
+  const std::string message = test::RefusalOf([&] { PickSet(sets, Of(""), ""); }).message;
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 41);
+  EXPECT_THAT(message, HasSubstr("and 960 more"));
 }
 
 TEST(ModelSetTest, SizesThatCannotBeAreRefused) {

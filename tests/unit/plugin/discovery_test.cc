@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "runtime/base/limits.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
 namespace bloomery::plugin {
@@ -88,6 +89,28 @@ TEST(Discovery, AFolderListedTwiceIsSearchedOnce) {
 TEST(Discovery, AMissingFolderIsAVerdict) {
   const std::vector<SearchFolder> folders = {{"/nowhere/plugins", "x"}};
   EXPECT_THAT(VerdictOn(Discover(folders), "/nowhere/plugins"), HasSubstr("No such file"));
+}
+
+TEST(Discovery, AFolderThatAFlagNamesMustBeThere) {
+  const std::vector<std::string> flags = {"/nowhere/plugins"};
+  const auto refusal = test::RefusalOf([&] { Discover(SearchList(flags, "", "/x/bin/s")); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kUsage);
+  EXPECT_THAT(refusal.message, HasSubstr("--plugin-dir: the folder '/nowhere/plugins'"));
+  // Not so those that nobody wrote for this start.
+  EXPECT_TRUE(Discover(SearchList({}, "/nowhere/plugins", "/x/bin/s")).candidates.empty());
+}
+
+TEST(Discovery, AManifestWithoutItsBinaryIsAWarningAndOtherJsonIsNot) {
+  const test::TempDir dir;
+  AddPlugin(dir.path(), "whole");
+  Write(dir.File("alone.json"), Json("alone"));
+  Write(dir.File("seat.models.json"), "[]");
+  Write(dir.File("notes.json"), "{}");
+  const std::vector<SearchFolder> folders = {{dir.path(), "x"}};
+  const Discovery d = Discover(folders);
+  EXPECT_THAT(Names(d), ElementsAre("whole"));
+  EXPECT_EQ(VerdictOn(d, dir.File("alone.json")), "no binary libalone.so beside it");
+  EXPECT_EQ(std::ranges::count_if(d.verdicts, &Verdict::skipped), 1);
 }
 
 TEST(Discovery, ABinaryWithoutManifestIsAVerdictNamingIt) {

@@ -91,11 +91,11 @@ TEST(FlagTable, EverySpellingEnvironmentNameAndKeyBelongsToOneFlag) {
       std::istringstream words{std::string(flag.negative)};
       for (std::string name; words >> name;) EXPECT_TRUE(spellings.insert(name).second) << name;
     }
-    if (!flag.env.empty()) {
-      EXPECT_TRUE(environment.insert(std::string(flag.env)).second) << flag.env;
-      const bool ours = flag.env.starts_with("BLOOMERY_");
+    for (std::string_view name : FlagVariables(flag)) {
+      EXPECT_TRUE(environment.insert(std::string(name)).second) << name;
+      const bool ours = name.starts_with("BLOOMERY_");
       // The hub's own client has named its token.
-      EXPECT_TRUE(ours || flag.env.starts_with("LLAMA_") || flag.env == "HF_TOKEN") << flag.env;
+      EXPECT_TRUE(ours || name.starts_with("LLAMA_") || name == "HF_TOKEN") << name;
     }
     EXPECT_TRUE(keys.insert(std::string(FlagKey(flag))).second) << FlagKey(flag);
     EXPECT_FALSE(flag.help.empty()) << FlagKey(flag);
@@ -111,9 +111,9 @@ TEST(FlagTable, EveryFlagIsInHelpAndInTheGeneratedTable) {
       EXPECT_THAT(table, HasSubstr(std::string(name)));
     }
     EXPECT_THAT(table, HasSubstr("`" + std::string(FlagKey(flag)) + "`"));
-    if (!flag.env.empty()) {
-      EXPECT_THAT(help, HasSubstr("[" + std::string(flag.env) + "]"));
-      EXPECT_THAT(table, HasSubstr("`" + std::string(flag.env) + "`"));
+    for (std::string_view name : FlagVariables(flag)) {
+      EXPECT_THAT(help, HasSubstr("[" + std::string(name) + "]"));
+      EXPECT_THAT(table, HasSubstr("`" + std::string(name) + "`"));
     }
   }
 }
@@ -145,16 +145,17 @@ TEST(FlagTable, EveryFlagParsesFromTheCommandLineTheEnvironmentAndTheSettingsFil
         EXPECT_EQ(refusal, "") << name;
       }
     }
-    if (!flag.env.empty()) {
+    for (std::string_view name : FlagVariables(flag)) {
       std::vector<std::string> beside;
       AddNeeded(key, beside);
-      const std::string refusal = Refusal(beside, {{std::string(flag.env), value}});
+      const std::string refusal = Refusal(beside, {{std::string(name), value}});
       EXPECT_EQ(refusal.empty(), flag.support != FlagSupport::kRefused) << refusal;
     }
     std::vector<std::string> beside;
     AddNeeded(key, beside);
     const std::string refusal = Refusal(beside, {}, key + " = " + value + "\n");
-    EXPECT_EQ(refusal.empty(), flag.support != FlagSupport::kRefused) << refusal;
+    const bool has_place = flag.support != FlagSupport::kRefused && key != "config";
+    EXPECT_EQ(refusal.empty(), has_place) << refusal;
   }
 }
 
@@ -167,7 +168,7 @@ TEST(FlagTable, LlamaServersFlagsAreKnownEvenWhereTheyAskForWhatIsNotHere) {
     for (std::string_view name : FlagSpellings(flag)) known.emplace(name);
     std::istringstream negative{std::string(flag.negative)};
     for (std::string name; negative >> name;) known.insert(name);
-    variables.emplace(flag.env);
+    for (std::string_view name : FlagVariables(flag)) variables.emplace(name);
   }
   for (const char* name : {"-ncffn",
                            "--yarn-orig-ctx",
@@ -201,14 +202,91 @@ TEST(FlagTable, LlamaServersFlagsAreKnownEvenWhereTheyAskForWhatIsNotHere) {
                            "--models-autoload",
                            "--no-models-autoload",
                            "--ui-mcp-proxy",
-                           "--card-budget"}) {
+                           "--card-budget",
+                           "--perf",
+                           "--no-perf",
+                           "--prio-batch",
+                           "--poll-batch",
+                           "--cpu-strict-batch",
+                           "-Cb",
+                           "-Crb",
+                           "-bs",
+                           "-lcs",
+                           "-lcd",
+                           "-td",
+                           "-tbd",
+                           "--log-prompts-dir",
+                           "--moe-cache-mib",
+                           "--swa-checkpoints",
+                           "--no-log-jsonl",
+                           "--usage",
+                           "--license",
+                           "--spec-default",
+                           "--spec-draft-ncmoe",
+                           "-hfrd",
+                           "--mtmd-batch-max-tokens",
+                           "--verbose-prompt",
+                           "-dio",
+                           "-ndio",
+                           "-otd",
+                           "--spec-ngram-map-k4v-min-hits",
+                           "--spec-draft-sampling",
+                           "--spec-synth-len",
+                           "--control-vector-layer-range",
+                           "--video-fps",
+                           "--gpt-oss-20b-default"}) {
     EXPECT_TRUE(known.contains(name)) << name;
   }
   for (const char* name :
        {"N_CPU_FFN", "YARN_ORIG_CTX", "UI_CONFIG", "REASONING_PRESERVE", "MMPROJ_OFFLOAD",
-        "IMAGE_MIN_TOKENS", "SPEC_TYPE", "SPEC_DRAFT_N_MAX", "MODELS_DIR", "UI_MCP_PROXY"}) {
+        "IMAGE_MIN_TOKENS", "SPEC_TYPE", "TEMPERATURE", "SLOT_SAVE_PATH", "PERF", "AGENT", "DIO",
+        "SPEC_DRAFT_N_MAX", "MODELS_DIR", "UI_MCP_PROXY"}) {
     EXPECT_TRUE(variables.contains(std::string("LLAMA_ARG_") + name)) << name;
   }
+}
+
+// The first of two names in the environment that is not a flag's only one.
+TEST(Flags, AFlagMayHaveSeveralVariables) {
+  EXPECT_EQ(Parse({}, {{"LLAMA_ARG_TEMPERATURE", "0.25"}}).settings.sampling.temperature, 0.25);
+  EXPECT_EQ(Parse({}, {{"LLAMA_ARG_TEMP", "0.5"}}).settings.sampling.temperature, 0.5);
+  EXPECT_EQ(Parse({}, {{"LLAMA_ARG_SLOT_SAVE_PATH", "/s"}}).settings.slot_save_path, "/s");
+}
+
+TEST(Flags, OnAndOffHaveTheWordsOfABoolean) {
+  for (const char* word : {"1", "true", "enabled", "on"}) {
+    EXPECT_TRUE(Parse({"--fit", word}).settings.fit) << word;
+    EXPECT_EQ(Refusal({"-fa", word}), "") << word;
+    EXPECT_EQ(Refusal({}, {{"LLAMA_ARG_FLASH_ATTN", word}}), "") << word;
+  }
+  for (const char* word : {"0", "false", "disabled", "off"}) {
+    EXPECT_FALSE(Parse({"--fit", word}).settings.fit) << word;
+    EXPECT_EQ(Parse({"--reasoning", word}).settings.thinking, Thinking::kOff) << word;
+  }
+  EXPECT_THAT(Refusal({"--fit", "2"}), HasSubstr("--fit: '2' is none of on|off"));
+  EXPECT_THAT(Refusal({"-ctk", "1"}), HasSubstr("none of f32"));
+}
+
+TEST(Flags, AValueThatWasLeftOutIsNamedAndTheNextFlagIsNotIt) {
+  EXPECT_THAT(Refusal({"-fa", "--port", "0"}),
+              HasSubstr("-fa: '--port' is none of on|off|auto: the value is missing"));
+  EXPECT_THAT(Refusal({"--top-k", "--port", "0"}), HasSubstr("--top-k: '--port' is no integer"));
+  EXPECT_THAT(Refusal({"--temp", "--port", "0"}), HasSubstr("--temp: '--port' is no finite"));
+  EXPECT_EQ(Parse({"--top-k", "-1"}).settings.sampling.top_k, -1);
+  EXPECT_EQ(Parse({"-r", "--port"}).settings.stop, std::vector<std::string>{"--port"});
+}
+
+TEST(Flags, ASettingsFileNamesNoOtherOne) {
+  EXPECT_THAT(Refusal({}, {}, "config = y.ini\n"),
+              HasSubstr("config: has no place in a settings file"));
+}
+
+TEST(Flags, AChatTemplateIsATextOrTheNameOfTheOneBuiltIn) {
+  for (const char* text : {"chatml", "{{ messages[0].content }}", "{% if x %}{% endif %}", ""}) {
+    EXPECT_EQ(Parse({"--chat-template", text}).settings.chat_template, text);
+  }
+  EXPECT_THAT(Refusal({"--chat-template", "llama3"}),
+              HasSubstr("--chat-template: 'llama3' is no template, and chatml is the one name"));
+  EXPECT_THAT(Refusal({}, {{"LLAMA_ARG_CHAT_TEMPLATE", "just text"}}), HasSubstr("'just text'"));
 }
 
 TEST(Flags, WhatIsNotHereMaySayThatItIsNotWanted) {
@@ -253,6 +331,16 @@ TEST(FlagScripts, EveryHonouredSpellingIsOfferedAndTheManualHasEveryFlag) {
 TEST(FlagScripts, NoLineOfTheManualIsARequestByAccident) {
   std::istringstream lines(FlagsManual());
   for (std::string line; std::getline(lines, line);) {
+    // What cannot be broken must fit a line of a terminal's 80, indented.
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      size_t begin = 0;
+      for (size_t end = 0; end != std::string::npos; begin = end + 2) {
+        end = word.find("\\:", begin);
+        EXPECT_LT(std::min(end, word.size()) - begin, 66U) << word;
+        if (end == std::string::npos) break;
+      }
+    }
     if (!line.starts_with(".") && !line.starts_with("'")) continue;
     const std::string request = line.substr(0, line.find(' '));
     EXPECT_TRUE(request == ".TH" || request == ".SH" || request == ".SS" || request == ".TP" ||

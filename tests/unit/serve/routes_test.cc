@@ -54,6 +54,55 @@ TEST_F(RoutesTest, KnownRoutesNotOfferedAre501ByName) {
               HasSubstr("embeddings"));
   EXPECT_THAT(ErrorOf(Post("/slots/0?action=save", "{}"), 501, "not_supported_error"),
               HasSubstr("slots"));
+  EXPECT_THAT(ErrorOf(Get("/tools"), 501, "not_supported_error"), HasSubstr("tools"));
+  EXPECT_THAT(ErrorOf(Get("/cors-proxy?url=x"), 501, "not_supported_error"), HasSubstr("proxy"));
+  EXPECT_THAT(ErrorOf(Post("/models/load", "{}"), 501, "not_supported_error"),
+              HasSubstr("several models"));
+}
+
+TEST_F(RoutesTest, OneModelIsFoundByItsNamesAndNoOther) {
+  settings_.aliases = {"owner/name", "beta"};
+  Start();
+  for (const char* path :
+       {"/v1/models/beta", "/models/beta", "/v1/models/owner/name", "/v1/models/owner%2Fname"}) {
+    const auto model = GetJson(path);
+    EXPECT_STREQ(model["id"].GetString(), "beta") << path;
+    EXPECT_STREQ(model["object"].GetString(), "model") << path;
+  }
+  EXPECT_THAT(ErrorOf(Get("/v1/models/gamma"), 404, "not_found_error"),
+              HasSubstr("no model 'gamma'; it is beta"));
+}
+
+TEST_F(RoutesTest, ASlotThatIsNotThereIsRefused) {
+  Start();
+  EXPECT_THAT(ErrorOf(Post("/completion", R"({"prompt":"a","n_predict":1,"id_slot":500})"), 400,
+                      "invalid_request_error"),
+              HasSubstr("id_slot"));
+  EXPECT_EQ(Post("/completion", R"({"prompt":"a","n_predict":1,"id_slot":-1})").status, 200);
+  EXPECT_EQ(Post("/completion", R"({"prompt":"a","n_predict":1,"id_slot":0})").status, 200);
+}
+
+TEST_F(RoutesTest, AChatWithoutAMessageIsRefused) {
+  Start();
+  for (const char* path : {"/v1/chat/completions", "/apply-template"}) {
+    EXPECT_THAT(ErrorOf(Post(path, R"({"messages":[]})"), 400, "invalid_request_error"),
+                HasSubstr("messages"))
+        << path;
+  }
+}
+
+TEST_F(RoutesTest, ACompressedBodyIsNotReadAsAPlainOne) {
+  Start();
+  Client client(port());
+  client.Send(
+      "POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\n"
+      "Content-Length: 2\r\n\r\n{}");
+  EXPECT_THAT(ErrorOf(client.Read(), 415, "invalid_request_error"), HasSubstr("'gzip'"));
+  Client plain(port());
+  plain.Send(
+      "POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Encoding: Identity\r\n"
+      "Content-Length: 2\r\n\r\n{}");
+  EXPECT_EQ(plain.Read().status, 200);
 }
 
 TEST_F(RoutesTest, HeadOfHealthHasNoBody) {

@@ -42,6 +42,9 @@ TEST(PlainFileName, RefusesPathsAndTheirLookAlikes) {
                            "\xE2\x88\x95",
                            "\xEF\xBB\xBF",
                            "\xEF\xBF\xBD",
+                           "\xE2\x80\xAE",  // turns what follows round
+                           "a\xE2\x81\xA6",
+                           "a\xE2\x80\x8B",
                            "\xff",
                            ".partial-1-0"}) {
     EXPECT_FALSE(IsPlainFileName(name)) << name;

@@ -7,7 +7,9 @@
 
 #include "runtime/base/error.h"
 #include "runtime/text/chat/chat_template.h"
+#include "runtime/text/chat/chatml.h"
 #include "runtime/text/jinja/json.h"
+#include "tests/support/refusal.h"
 
 namespace bloomery::chat {
 namespace {
@@ -216,6 +218,24 @@ TEST(ChatTemplates, ABrokenTemplateEndsTheLoad) {
   EXPECT_THAT([] { Make("{{ raise_exception('never') }}"); },
               testing::ThrowsMessage<Error>(
                   HasSubstr("fails on one user message: template chat_template:1:19: never")));
+}
+
+// llama-server's names of templates, taken for texts, made such ones.
+TEST(ChatTemplates, ATemplateThatWritesNoContentEndsTheLoad) {
+  for (const char* source :
+       {"llama3", "{{ bos_token }}hello", "{% for m in messages %}{{ m.role }}{% endfor %}",
+        "{% if messages %}{% endif %}"}) {
+    const auto refusal = test::RefusalOf([&] { Make(source); });
+    EXPECT_EQ(refusal.kind, ErrorKind::kBadModel) << source;
+    EXPECT_THAT(refusal.message, HasSubstr("writes no message's content")) << source;
+  }
+  EXPECT_EQ(Text(Make("{% for m in messages %}{{ m.content|upper }}{% endfor %}"), kHello), "HI");
+}
+
+TEST(ChatTemplates, TheOneWithANameIsTheOneOfFilesWithoutATemplate) {
+  const ChatTemplate named = Make(std::string(kChatMl));
+  EXPECT_FALSE(named.is_fallback());
+  EXPECT_EQ(Text(named, kHello), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
 }
 
 TEST(ChatTemplates, ARefusalByTheTemplateIsTheClientsError) {

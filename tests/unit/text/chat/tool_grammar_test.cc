@@ -401,7 +401,10 @@ TEST_F(ToolGrammarTest, ManyParametersKeepTheRequiredOnes) {
 
 TEST_F(ToolGrammarTest, ParametersThatAreNoObjectAreRefusedNamingTheTool) {
   for (const char* schema :
-       {"[]", "{\"type\":\"string\"}", "{\"properties\":{\"a\":{\"type\":1}}}"}) {
+       {"[]", "{\"type\":\"string\"}", "{\"properties\":{\"a\":{\"type\":1}}}", "{\"enum\":[1]}",
+        R"({"anyOf":[{"type":"integer"}]})", R"({"const":""})", R"({"allOf":[{"type":"string"}]})",
+        R"({"$ref":"#/$defs/a","$defs":{"a":{"type":["integer","null"]}}})", R"({"minLength":1})",
+        R"({"type":"object","allOf":[{"enum":["x"]}]})"}) {
     tools_ = ParseJson(
         std::string("[{\"function\":{\"name\":\"f\",\"parameters\":") + schema + "}}]", "tools");
     for (const ToolSyntax syntax : {kHermes, kQwen, kInline, kGlm, kDsml}) {
@@ -414,6 +417,32 @@ TEST_F(ToolGrammarTest, ParametersThatAreNoObjectAreRefusedNamingTheTool) {
       }
     }
   }
+}
+
+// What else a schema of arguments describes, no call can be written with.
+TEST_F(ToolGrammarTest, OfASchemasDocumentsArgumentsAreTheObjects) {
+  const auto takes = [&](const char* schema, const char* arguments) {
+    tools_ = ParseJson(
+        std::string("[{\"function\":{\"name\":\"f\",\"parameters\":") + schema + "}}]", "tools");
+    return Takes(Request(kHermes), std::string("<tool_call>{\"name\":\"f\",\"arguments\":") +
+                                       arguments + "}</tool_call>");
+  };
+  const char* const schemas[] = {
+      R"({"type":["object","null"]})",
+      R"({"anyOf":[{"type":"null"},{"type":"object"},{"type":"string"}]})",
+      R"({"anyOf":[{"type":"null"},{"$ref":"#/$defs/a"}],"$defs":{"a":{"type":"object"}}})",
+      R"({"enum":[1,{"a":1},null]})",
+      R"({"description":"whatever"})",
+      R"({"$ref":"#/$defs/a","$defs":{"a":{"type":["string","object"]}}})",
+  };
+  for (const char* schema : schemas) {
+    EXPECT_TRUE(takes(schema, "{\"a\":1}")) << schema;
+    for (const char* other : {"null", "1", "\"\""}) EXPECT_FALSE(takes(schema, other)) << schema;
+  }
+  // Inside of the object nothing is restricted.
+  const char* const inner = R"({"properties":{"a":{"$ref":"#/$defs/n"},"b":{"anyOf":[
+      {"type":"integer"},{"type":"object"}]}},"$defs":{"n":{"type":["integer","object"]}}})";
+  EXPECT_TRUE(takes(inner, "{\"a\":1,\"b\":2}"));
 }
 
 // Whatever way the grammar is walked, the parser reads what it made as whole calls of the tools.

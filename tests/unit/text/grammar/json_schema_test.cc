@@ -323,6 +323,11 @@ TEST_F(JsonSchemaTest, ErrorsNamePlaceAndPath) {
       {"{\"required\":\"a\",\"properties\":{}}", "'required' must be an array of names"},
       {"{\"additionalProperties\":5}", "'additionalProperties' must be a boolean or a schema"},
       {"{\"allOf\":[{\"$ref\":\"#\"}]}", "lead in a circle"},
+      {"{\"$ref\":\"#\"}", "line 1, column 1 (#): '$ref' leads back"},
+      {"{\"properties\":{\"p\":{\"$ref\":\"#/$defs/"
+       "a\"}},\n\"$defs\":{\"a\":{\"anyOf\":[{\"type\":\"null\"},"
+       "{\"$ref\":\"#/$defs/b\"}]},\"b\":{\"$ref\":\"#/$defs/a\"}}}",
+       "'$ref' leads back to a schema that it is all of"},
       {"{\"type\":", "JSON schema"},
   };
   for (const auto& [schema, expected] : cases) {
