@@ -74,8 +74,8 @@ class ChatTemplate {
     ReasoningMarks marks;   // of the model
   };
 
-  // Parses, test-renders and probes. Throws Error(kBadModel) when the template does not parse, or
-  // fails on one plain user message.
+  // Parses, test-renders and probes. Throws Error(kBadModel) when the template does not parse,
+  // fails on one plain user message, or writes the same whatever that says.
   static ChatTemplate Make(Source source);
 
   // `now_s` as in jinja::RenderOptions. Throws Error(kBadRequest) when the template refuses, with
