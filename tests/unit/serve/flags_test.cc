@@ -47,6 +47,7 @@ std::string SampleOf(const Flag& flag) {
   if (key == "samplers") return "top_k;temperature";
   if (key == "logit-bias") return "5+1.5";
   if (key == "api-prefix") return "/p";
+  if (key == "chat-template") return "chatml";
   if (key == "gpu-layers") return "auto";
   if (key == "hf-repo") return "own/name";
   if (key == "override-tensor") return "exps=CPU";
@@ -324,7 +325,9 @@ TEST(FlagScripts, EveryHonouredSpellingIsOfferedAndTheManualHasEveryFlag) {
       for (const char c : name) escaped += c == '-' ? std::string("\\-") : std::string(1, c);
       EXPECT_THAT(manual, HasSubstr(escaped));
     }
-    EXPECT_THAT(manual, HasSubstr(std::string(flag.env)));
+    for (std::string_view name : FlagVariables(flag)) {
+      EXPECT_THAT(manual, HasSubstr("\\fB" + std::string(name) + "\\fR"));
+    }
   }
 }
 
