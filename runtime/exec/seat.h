@@ -59,7 +59,8 @@ struct SeatOptions {
   bl_dtype v_type = BL_F16;
   std::string kernels = "auto";  // ops::FindBackend
   // The delta rule of recurrent layers goes over prompts in chunks on the CPU: faster, and equal to
-  // row by row within a band, so that a row's bits follow the batch it is in.
+  // row by row within a band, so that a row's bits follow the batch it is in. Refused on a
+  // card.
   bool delta_chunks = false;
   // "auto": the first card that can hold the whole model, else the first that can hold a split,
   // else the CPU, each with a log line (a warning for the CPU where there is a driver); "none" or

@@ -45,7 +45,7 @@ constexpr Flag kFlags[] = {
     {.group = "Model", .names = "--delta-rule", .env = "BLOOMERY_DELTA_RULE", .value = kChoice,
      .metavar = "FORM", .fallback = "rows", .choices = "rows|chunks",
      .help = "How recurrent layers go over prompts on the CPU: rows, with the same bits whatever the "
-             "batch, or chunks, faster and equal within a band (docs/numeric-rule.md).",
+             "batch, or chunks, faster and equal within a band (docs/numeric-rule.md); refused on a card.",
      .apply = BLOOMERY_SET(s.delta_chunks = i.text == "chunks")},
     {.group = "Model", .names = "--host-budget", .env = "BLOOMERY_HOST_BUDGET", .value = kText,
      .metavar = "BYTES", .fallback = "what the machine has available",

@@ -18,6 +18,12 @@ std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& model, const SeatSour
   const bool may_split = options.auto_splits && options.placing.place == memory::Place::kAuto;
   return LoadOnCardWholeFirst<std::unique_ptr<Seat>>(
       RealDriver(), options.device, may_split, [&](const CardInfo& card, bool splits) {
+        if (options.delta_chunks) {
+          throw Error(ErrorKind::kUsage,
+                      "--delta-rule chunks is of the CPU, and the model would run "
+                      "on " +
+                          card.name + ": take --delta-rule rows, or -dev none");
+        }
         with.auto_splits = splits;
         return std::make_unique<CardSeat>(model, source, with, card);
       });

@@ -9,6 +9,7 @@
 #include "runtime/exec/seat.h"
 #include "tests/gpu/seat/rows.h"
 #include "tests/oracle/seat_fixture.h"
+#include "tests/support/refusal.h"
 
 namespace bloomery::test {
 namespace {
@@ -50,6 +51,16 @@ TEST(CardHybrid, DecodeHasTheBitsOfTheCpu) {
       card.seat->Cut(0, 0);
       EXPECT_EQ(FirstDifference(RunAll(*card.seat, ids, batch), expected), "") << batch;
     }
+  }
+}
+
+TEST(CardHybrid, ChunksOfTheDeltaRuleAreRefusedWhereACardWouldRunIt) {
+  for (const char* device : {"CUDA0", "auto"}) {
+    exec::SeatOptions options = Options(device);
+    options.delta_chunks = true;
+    const Refusal refusal = RefusalOf([&] { LoadThroughPlugin(MiniHybridPath(), options); });
+    EXPECT_EQ(refusal.kind, ErrorKind::kUsage) << device;
+    EXPECT_NE(refusal.message.find("--delta-rule chunks"), std::string::npos) << refusal.message;
   }
 }
 
