@@ -70,15 +70,20 @@ async function back() {
   });
 }
 
+// A file holds the windows at its end, so that is where a restored slot goes on.
 async function slotFiles() {
-  const prompt = long('saved', 150);
   await withServer(['-np', '2', '--slot-save-path', folder], async (url) => {
-    await complete(url, prompt, { id_slot: 0 });
+    const { tokens } = (await post(url, '/tokenize', { content: long('saved', 150) })).body;
+    const first = await complete(url, tokens, { id_slot: 0 });
     checkEqual((await post(url, '/slots/0?action=save', { filename: 'one.state' })).status, 200, 'saved');
     for (const slot of [0, 1]) await post(url, `/slots/${slot}?action=erase`);
     checkEqual((await post(url, '/slots/1?action=restore', { filename: 'one.state' })).status, 200, 'restored');
-    const warm = await complete(url, `${prompt}and on`, { id_slot: 1 });
+    const further = (await post(url, '/tokenize', { content: ' and on' })).body.tokens;
+    const warm = await complete(url, [...tokens, ...first.tokens, ...further], { id_slot: 1 });
     check(warm.timings.cache_n > 900, `${warm.timings.cache_n} tokens of a restored slot`);
+    // What the slot held is forgotten when it is erased, and its copies with it.
+    await post(url, '/slots/1?action=erase');
+    checkEqual((await complete(url, tokens, { id_slot: 1 })).timings.cache_n, 0, 'after an erase');
   });
 }
 
