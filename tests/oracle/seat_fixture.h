@@ -1,5 +1,5 @@
-// A model file, or a folder, served through the plugin that takes it, as it was built: the plugin's binary is
-// loaded from the build tree, so these tests cross the ABI.
+// A model file, or a folder, served through the plugin that takes it, as it was built: the plugin's
+// binary is loaded from the build tree, so these tests cross the ABI.
 #pragma once
 
 #include <memory>
