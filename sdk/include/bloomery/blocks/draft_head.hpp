@@ -27,6 +27,8 @@ struct DraftHeadShape {
   // A second guess joins the first one's hidden state: behind the norm before the logits, or as the
   // layer gives it.
   bool keeps_normed = true;
+  // Another name of the head's own norm, taken where there is no nextn.shared_head_norm.
+  std::string other_norm;
 };
 
 // The model's own, where the file has none for the head.
@@ -40,6 +42,8 @@ class DraftHead {
   DraftHead(const LayerWeights& layer, const DraftHeadShape& shape, const AttentionShape& attention,
             const FeedForwardShape& feed_forward)
       : shape_(shape), layer_(layer.layer()) {
+    AttentionShape keeping = attention;
+    keeping.keeps_rows = true;  // steps write behind the slot's end
     const auto optional = [&](const char* name, bl_role role, std::vector<uint64_t> ne) {
       return layer.Add(name, role, std::move(ne), BL_WEIGHT_OPTIONAL);
     };
@@ -50,13 +54,17 @@ class DraftHead {
     embedding_ = optional("nextn.embed_tokens.weight", BL_ROLE_TABLE, {width, shape.vocabulary});
     head_ = optional("nextn.shared_head_head.weight", BL_ROLE_HEAD, {width, shape.vocabulary});
     norm_ = optional("nextn.shared_head_norm.weight", BL_ROLE_NORM, {width});
+    if (!shape.other_norm.empty()) {
+      other_norm_ = optional(shape.other_norm.c_str(), BL_ROLE_NORM, {width});
+    }
     tap_ = layer.AddState("hidden", width, BL_CLASS_TAP);
-    attention_ = Attention(layer, attention);
+    attention_ = Attention(layer, keeping);
     feed_forward_ = FeedForward(layer, feed_forward);
   }
 
   // In the main entry, behind the layers: keeps what guesses will read of these rows, and the last
-  // one's `hidden`, the model's state behind its last norm. Leaves the layer's label set.
+  // one's `hidden`, the model's state behind its last norm (or before it, as keeps_normed says of
+  // the head's own). Leaves the layer's label set.
   void Store(Graph& g, const DraftTrunk& trunk, Value hidden) const {
     g.Layer(layer_);
     attention_.Store(g, Join(g, trunk, g.Previous(hidden, tap_)));
@@ -67,7 +75,7 @@ class DraftHead {
     g.Layer(layer_);
     const Value joined = Join(g, trunk, g.Recall(tap_));
     const Value x = feed_forward_.Build(g, "draft", attention_.Build(g, joined));
-    const Value normed = g.RmsNorm(x, g.Has(norm_) ? norm_ : trunk.norm, shape_.eps);
+    const Value normed = g.RmsNorm(x, Norm(g, trunk), shape_.eps);
     g.Keep(shape_.keeps_normed ? normed : x, tap_);
     g.Layer(-1);
     g.Export("logits", g.Head(g.SelectRows(normed), g.Has(head_) ? head_ : trunk.head));
@@ -82,11 +90,16 @@ class DraftHead {
                     join_);
   }
 
+  Weight Norm(const Graph& g, const DraftTrunk& trunk) const {
+    if (g.Has(norm_)) return norm_;
+    return !shape_.other_norm.empty() && g.Has(other_norm_) ? other_norm_ : trunk.norm;
+  }
+
   DraftHeadShape shape_;
   int32_t layer_ = -1;
   Weight token_norm_, hidden_norm_, join_;
-  Weight embedding_, head_, norm_;  // may be absent
-  Plane tap_;                       // the hidden state of the row before
+  Weight embedding_, head_, norm_, other_norm_;  // may be absent
+  Plane tap_;                                    // the hidden state of the row before
   Attention attention_;
   FeedForward feed_forward_;
 };
