@@ -28,7 +28,7 @@ struct DraftHeadShape {
   // layer gives it.
   bool keeps_normed = true;
   // Another name of the head's own norm, taken where there is no nextn.shared_head_norm.
-  std::string other_norm;
+  const char* other_norm = nullptr;
 };
 
 // The model's own, where the file has none for the head.
@@ -54,8 +54,8 @@ class DraftHead {
     embedding_ = optional("nextn.embed_tokens.weight", BL_ROLE_TABLE, {width, shape.vocabulary});
     head_ = optional("nextn.shared_head_head.weight", BL_ROLE_HEAD, {width, shape.vocabulary});
     norm_ = optional("nextn.shared_head_norm.weight", BL_ROLE_NORM, {width});
-    if (!shape.other_norm.empty()) {
-      other_norm_ = optional(shape.other_norm.c_str(), BL_ROLE_NORM, {width});
+    if (shape.other_norm != nullptr) {
+      other_norm_ = optional(shape.other_norm, BL_ROLE_NORM, {width});
     }
     tap_ = layer.AddState("hidden", width, BL_CLASS_TAP);
     attention_ = Attention(layer, keeping);
@@ -90,9 +90,9 @@ class DraftHead {
                     join_);
   }
 
-  Weight Norm(const Graph& g, const DraftTrunk& trunk) const {
+  Weight Norm(Graph& g, const DraftTrunk& trunk) const {
     if (g.Has(norm_)) return norm_;
-    return !shape_.other_norm.empty() && g.Has(other_norm_) ? other_norm_ : trunk.norm;
+    return shape_.other_norm != nullptr && g.Has(other_norm_) ? other_norm_ : trunk.norm;
   }
 
   DraftHeadShape shape_;
