@@ -172,8 +172,8 @@ class AttentionCase {
 
   // Whether the planes hold what the host's hold, byte for byte.
   ::testing::AssertionResult SamePlanes(const Card& card) const {
-    const auto same = [this](const char* name, const std::vector<std::byte>& got,
-                             const Plane& expected) -> ::testing::AssertionResult {
+    const auto same = [](const char* name, const std::vector<std::byte>& got,
+                         const Plane& expected) -> ::testing::AssertionResult {
       for (std::size_t i = 0; i < got.size(); ++i) {
         if (got[i] != expected.bytes[i]) {
           const std::size_t at = i % expected.slot_bytes;
