@@ -21,7 +21,7 @@ mkdir -p "$out/share/doc/bloomery/licenses"
 # And the pages that --help and the manual name, where they name them.
 mkdir -p "$out/share/doc/bloomery/docs"
 install -m 644 LICENSE README.md "$out/share/doc/bloomery"
-install -m 644 docs/serving.md docs/agents.md docs/residency.md docs/tools.md docs/programs.md docs/drafts.md "$out/share/doc/bloomery/docs"
+install -m 644 docs/serving.md docs/agents.md docs/residency.md docs/tools.md docs/programs.md docs/drafts.md docs/numeric-rule.md "$out/share/doc/bloomery/docs"
 for package in $(for program in "$out"/bin/*; do ldd "$program"; done | awk '$2 == "=>" {print $3}' | sort -u |
     while read -r path; do dpkg -S "$(readlink -f "$path")" 2>/dev/null | cut -d: -f1; done | sort -u) rapidjson-dev libboost1.81-dev libxxhash-dev; do
   case "$package" in libc6) continue ;; esac
