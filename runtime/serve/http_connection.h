@@ -87,6 +87,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Dropped(uint64_t serial);
 
  private:
+  // Errors and monitoring are always answered, however much waits for other readers.
+  static constexpr size_t kSmallAnswerBytes = size_t{64} << 10;
   enum class Phase { kNone, kHandshake, kIdle, kHead, kBody, kWrite, kLinger };
 
   void OnHandshake(const ErrorCode& error);

@@ -422,24 +422,6 @@ void CardSeat::EnqueueOut(const CardProgram& program) const {
   }
 }
 
-uint64_t CardSeat::PicksAt(size_t bank) const {
-  uint64_t words = 0;
-  for (size_t i = 0; i < bank; ++i) {
-    words += static_cast<uint64_t>(limits_.rows_max) * description_.banks[i].used;
-  }
-  return words;
-}
-
-void CardSeat::RecordPicks(size_t rows) {
-  PickLedger* const ledger = driver().ledger();
-  if (ledger == nullptr) return;
-  for (size_t bank = 0; bank < last_->picks().size(); ++bank) {
-    const auto* picks = reinterpret_cast<const int32_t*>(picks_out_.data()) + PicksAt(bank);
-    std::transform(picks, picks + rows * description_.banks[bank].used, ledger->Of(bank).begin(),
-                   [](int32_t id) { return static_cast<uint16_t>(id); });
-  }
-}
-
 void CardSeat::Enqueue(const CardProgram& program) const {
   EnqueueIn(program);
   for (const CardStep& step : program.steps()) {
@@ -666,63 +648,6 @@ memory::ResidencyRates CardSeat::MeasureRates() {
   if (split_ == nullptr) return {};
   Enter();
   return split_->MeasureRates();
-}
-
-// What one row picks is known; what several do, their launches count on the card.
-void CardSeat::CountPass(size_t rows) {
-  ++counters_.passes;
-  counters_.dispatches += last_->steps().size();
-  counters_.weight_bytes_read += DenseBytes();
-  if (rows != 1) return;
-  for (const plugin::Bank& bank : description_.banks) {
-    if (bank.owner == BL_OWNER_MAIN) CountExperts(bank, bank.used, &counters_);
-  }
-}
-
-void CardSeat::CountExperts(const plugin::Bank& bank, uint64_t count, SeatCounters* to) const {
-  uint64_t bytes = 0;
-  for (const uint32_t part : {bank.gate, bank.up, bank.down}) {
-    bytes += description_.weights[part].bytes / bank.experts * count;
-  }
-  to->experts_picked += count;
-  to->expert_bytes += bytes;
-  to->weight_bytes_read += bytes;
-}
-
-std::vector<uint64_t> CardSeat::FetchPicks() const {
-  const std::lock_guard lock(picks_mutex_);
-  Enter();
-  std::vector<uint32_t> now(last_picks_.size());
-  Fetch(now.data(), reinterpret_cast<const std::byte*>(card_picks_), now.size() * sizeof(uint32_t),
-        "fetching counts of picks");
-  for (size_t i = 0; i < now.size(); ++i) picks_[i] += now[i] - last_picks_[i];
-  last_picks_ = std::move(now);
-  if (split_ == nullptr) return picks_;
-  std::vector<uint64_t> all = picks_;
-  for (size_t bank = 0; bank < description_.banks.size(); ++bank) {
-    const std::vector<uint64_t> of_host = split_->host().picks().Read(bank);
-    const uint64_t first = CardPicks::At(description_, bank);
-    for (size_t i = 0; i < of_host.size(); ++i) all[first + i] += of_host[i];
-  }
-  return all;
-}
-
-SeatCounters CardSeat::counters() const {
-  SeatCounters counters = counters_;
-  const std::vector<uint64_t> picks = FetchPicks();
-  const uint64_t of_banks = CardPicks::At(description_, description_.banks.size());
-  for (size_t i = 0; i < description_.banks.size(); ++i) {
-    const uint64_t of_host = split_ == nullptr ? 0 : split_->host().Distinct(i);
-    CountExperts(description_.banks[i], picks[of_banks + i] + of_host, &counters);
-  }
-  if (split_ != nullptr) {
-    const HostExperts::Counts& host = split_->host().counts();
-    counters.host_experts = host.experts;
-    counters.host_bytes = host.bytes;
-    counters.hand_offs = host.hand_offs;
-    counters.host_seconds = host.seconds;
-  }
-  return counters;
 }
 
 // The launches one by one, each between two events.
