@@ -84,6 +84,10 @@ async function slotFiles() {
     // What the slot held is forgotten when it is erased, and its copies with it.
     await post(url, '/slots/1?action=erase');
     checkEqual((await complete(url, tokens, { id_slot: 1 })).timings.cache_n, 0, 'after an erase');
+    await post(url, '/slots/1?action=erase');
+    checkEqual((await post(url, '/slots/1?action=restore', { filename: 'one.state' })).status, 200, 'restored again');
+    const parted = await complete(url, [...tokens, ...further], { id_slot: 1 });
+    checkEqual(parted.timings.cache_n, 0, 'copies of what was erased are gone');
   });
 }
 
