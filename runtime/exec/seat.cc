@@ -10,6 +10,7 @@
 #include "runtime/base/log.h"
 #include "runtime/exec/card_loading.h"
 #include "runtime/exec/cpu/cpu_seat.h"
+#include "runtime/exec/device_names.h"
 #include "runtime/graph/abi.h"
 #include "runtime/graph/builder.h"
 
@@ -382,21 +383,12 @@ uint64_t Seat::DenseBytes() const {
   return bytes;
 }
 
-// "auto", "none", "cpu" or "CUDA" and a number; whether there is such a card shows later.
-void CheckDeviceName(std::string_view name) {
-  constexpr std::string_view kCard = "CUDA";
-  const auto is_card = [&] {
-    if (!name.starts_with(kCard) || name.size() == kCard.size()) return false;
-    return std::ranges::all_of(name.substr(kCard.size()),
-                               [](char c) { return c >= '0' && c <= '9'; });
-  };
-  if (name == "auto" || name == "none" || name == "cpu" || is_card()) return;
-  if (name.find(',') != std::string_view::npos) {
-    throw Error(ErrorKind::kUsage, "the devices are '" + std::string(name) +
-                                       "': several cards are not offered in this version");
-  }
-  throw Error(ErrorKind::kUsage, "the device is '" + std::string(name) +
-                                     "', must be auto, none, or one card: CUDA0, CUDA1, …");
+uint64_t MarginOf(const SeatOptions& options, uint32_t card) {
+  const std::vector<uint32_t> cards = CardsNamed(options.device);
+  const size_t at = options.device == "auto"
+                        ? card
+                        : static_cast<size_t>(std::ranges::find(cards, card) - cards.begin());
+  return at < options.card_margins.size() ? options.card_margins[at] : options.card_margin;
 }
 
 namespace {
@@ -433,7 +425,7 @@ std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& 
       instance.Build(*description.draft_entry, builder, build);
     };
   }
-  CheckDeviceName(options.device);
+  CardsNamed(options.device);  // refuses what is no device
   if (OnHost(options)) return std::make_unique<CpuSeat>(model, source, options);
   if (!AnyDevice(options)) return LoadCardSeat(model, source, options);
   try {

@@ -70,8 +70,11 @@ struct SeatOptions {
   // A model that does not fit the card whole is split between it and the host where nothing was
   // said of its place.
   bool auto_splits = true;
-  uint64_t card_budget = 0;  // bytes; 0: what the card has free
-  uint64_t card_margin = 0;  // of what the card has free, left by sizes that are chosen to fit
+  uint64_t card_budget = 0;  // bytes of each card; 0: what it has free
+  // Of what each card has free, left by sizes that are chosen to fit; of the first cards of
+  // `device` (auto: of the machine) card_margins instead. MarginOf reads both.
+  uint64_t card_margin = 0;
+  std::vector<uint64_t> card_margins = {};
   // Frames of each bank on the card: so many of its experts lie there (0 to all of them). The
   // others are computed on the host inside the card's passes, and the host then holds the weights
   // of every expert, as in the file. -1: all on the card, nothing of them on the host.
@@ -292,8 +295,8 @@ std::vector<memory::PlanTerm> PlaneTerms(
 // What the host's part of a plan is held against; asks for what is available where no budget is.
 memory::HostRoom HostRoomOf(const SeatOptions& options);
 
-// Error(kUsage) for what SeatOptions::device cannot be.
-void CheckDeviceName(std::string_view name);
+// What sizes that are chosen to fit leave of the card with that index.
+uint64_t MarginOf(const SeatOptions& options, uint32_t card);
 
 // A seat of a plugin's instance, which must outlive it (as must the model while it loads).
 std::unique_ptr<Seat> LoadSeat(const model::ModelFile& model, plugin::Instance& instance,

@@ -123,7 +123,7 @@ memory::CardRoom RoomOf(const CardInfo& card, const SeatOptions& options) {
           .reserve = kReserveBytes,
           .granule = CardBuffer::kGranule,
           .budget = options.card_budget,
-          .margin = options.card_margin};
+          .margin = MarginOf(options, static_cast<uint32_t>(card.ordinal))};
 }
 
 // What others hold of the card may be why.

@@ -23,12 +23,13 @@ REFUSED = [
     (["bloomery-serve", "--list-devices"], DEVICE, "--device none"),
     ([*SERVE, "-dev", "CUDA0"], DEVICE, "--device none"),
     ([*SERVE, "-dev", "CUDA9", "-ngl", "99"], DEVICE, "--device none"),
-    ([*SERVE, "-dev", "nonsense"], USAGE, "'nonsense', must be auto, none, or one card"),
-    ([*SERVE, "-dev", "CUDA0,CUDA1"], USAGE, "'CUDA0,CUDA1': several cards are not offered"),
+    ([*SERVE, "-dev", "nonsense"], USAGE, "'nonsense', must be auto, none, or cards"),
+    ([*SERVE, "-dev", "CUDA0,CUDA1"], DEVICE, "--device none"),
+    ([*SERVE, "-dev", "CUDA1,CUDA1"], USAGE, "-dev: CUDA1 is named twice"),
     ([*SERVE, "-ngl", "many"], USAGE, "-ngl: expected a number of layers"),
     ([*SERVE, "--card-budget", "much"], USAGE, "--card-budget: "),
     ([*BENCH, "-dev", "CUDA0"], DEVICE, "--device none"),
-    ([*BENCH, "-dev", "nonsense"], USAGE, "'nonsense', must be auto, none, or one card"),
+    ([*BENCH, "-dev", "nonsense"], USAGE, "'nonsense', must be auto, none, or cards"),
 ]
 
 
