@@ -33,7 +33,8 @@ void EventLines::Write(std::string_view event, std::vector<serve::Json::Member> 
 }
 
 serve::Json PlanJson(const memory::MemoryPlan& plan) {
-  Json json = Json::Object({{"device", plan.of() == memory::PlanOf::kHost ? "host" : "card"}});
+  const std::string card = plan.card().empty() ? "card" : plan.card();
+  Json json = Json::Object({{"device", plan.of() == memory::PlanOf::kHost ? "host" : card}});
   const std::string source = plan.limit_source();
   json.Set("free", source.empty() ? Json() : Json(plan.limit()));
   json.Set("free_source", source);

@@ -360,7 +360,7 @@ void ServedModel::LoadRunner(const serve::ServeSettings& settings,
   options.planned = planned;
   if (settings.fit && settings.context == 0 && settings.slot_context == 0) {
     options.planned = [&](const memory::Placement& placement) {
-      const bool as_meant = placement.Fits() && !placement.whole_card && refused.empty();
+      const bool as_meant = placement.Fits() && !placement.SplitUnasked() && refused.empty();
       if (as_meant) return planned(placement);
       refused.push_back(placement);
       if (placement.Fits()) throw ContextTooLarge();
@@ -425,7 +425,7 @@ exec::SeatOptions ServedModel::FitContext(const serve::ServeSettings& settings,
     return CreateInstance(fitted, plugin, slot_context);
   };
   for (const memory::Placement& place : refused) {
-    fitted.device = place.card ? place.device : "none";
+    fitted.device = place.stages.empty() ? "none" : place.device;
     const auto context = memory::LargestContext(least, most, [&](int32_t slot_context) {
       return PlacementOf(create(slot_context)).Need();
     });

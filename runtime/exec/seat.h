@@ -62,10 +62,14 @@ struct SeatOptions {
   // row by row within a band, so that a row's bits follow the batch it is in. Refused on a
   // card.
   bool delta_chunks = false;
-  // "auto": the first card that can hold the whole model, else the first that can hold a split,
-  // else the CPU, each with a log line (a warning for the CPU where there is a driver); "none" or
-  // "cpu"; or a card's name, "CUDA0".
+  // "auto": the first card that can hold the whole model, else all cards together whole, else all
+  // of them as a split, else the CPU, each with a log line (a warning for the CPU where there is a
+  // driver); "none" or "cpu"; or cards, whose order is that of their layers: "CUDA0",
+  // "CUDA0,CUDA1". The same card twice has two stages of its own.
   std::string device = "none";
+  // Which share of the layers each card of `device` gets (auto: of all cards, in their order), as
+  // memory::CutByShares takes them; empty: by the cards' rooms.
+  std::vector<double> shares = {};
   memory::PlacementRequest placing = {};  // which parts may lie on the card
   // A model that does not fit the card whole is split between it and the host where nothing was
   // said of its place.

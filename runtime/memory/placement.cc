@@ -1,6 +1,7 @@
 #include "runtime/memory/placement.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "runtime/base/checked.h"
@@ -30,56 +31,73 @@ uint64_t Granules(uint64_t bytes, const CardRoom& card) {
   return CheckedAlignUp(bytes, card.granule, ErrorKind::kNoMemory, "memory of a card");
 }
 
-// Experts of each bank on the card where a free bank has `frames`.
-std::vector<uint32_t> FramesOf(const SeatSizes& sizes, const SplitWishes& wishes, uint32_t frames) {
-  std::vector<uint32_t> of_banks;
-  for (size_t i = 0; i < sizes.banks.size(); ++i) {
-    const BankWish wish = wishes.banks.empty() ? BankWish::kFree : wishes.banks.at(i);
-    const uint32_t experts = sizes.banks[i].experts;
-    of_banks.push_back(wish == BankWish::kHost   ? 0
-                       : wish == BankWish::kCard ? experts
-                                                 : std::min(frames, experts));
-  }
-  return of_banks;
+// Experts of a bank on its card where a free bank has `frames`.
+uint32_t FramesOf(const SeatSizes& sizes, const SplitWishes& wishes, size_t bank, uint32_t frames) {
+  const BankWish wish = wishes.banks.empty() ? BankWish::kFree : wishes.banks.at(bank);
+  const uint32_t experts = sizes.banks[bank].experts;
+  return wish == BankWish::kHost   ? 0
+         : wish == BankWish::kCard ? experts
+                                   : std::min(frames, experts);
 }
 
-uint64_t ExpertBytes(const SeatSizes& sizes, const std::vector<uint32_t>& frames) {
+uint64_t ExpertBytes(const SeatSizes& sizes, const StageSizes& stage,
+                     std::span<const uint32_t> frames) {
   uint64_t bytes = 0;
-  for (size_t i = 0; i < sizes.banks.size(); ++i) {
-    bytes = Add(bytes, sizes.banks[i].CardBytes(frames[i]), "experts on the card");
+  for (const uint32_t bank : stage.banks) {
+    bytes = Add(bytes, sizes.banks.at(bank).CardBytes(frames[bank]), "experts on the card");
   }
   return bytes;
 }
 
-MemoryPlan CardPlanOf(const SeatSizes& sizes, const CardRoom& card,
-                      const std::vector<uint32_t>& frames) {
+// Of several cards a plan says which is its own.
+MemoryPlan CardPlanOf(const SeatSizes& sizes, const StageSizes& stage, const CardRoom& card,
+                      std::span<const uint32_t> frames) {
   // A card has no more than it shows: a budget can only lower that.
   const uint64_t budget =
       card.budget <= card.free - std::min(card.free, card.reserve) ? card.budget : 0;
   MemoryPlan plan(budget, HostLimit{card.Room(), card.id + " free but a reserve for the driver"},
-                  PlanOf::kCard);
-  const uint64_t experts = ExpertBytes(sizes, frames);
-  const uint64_t weights = Granules(Add(sizes.card_dense, experts, "weights on the card"), card);
+                  PlanOf::kCard, sizes.stages.size() > 1 ? card.id : "");
+  const uint64_t experts = ExpertBytes(sizes, stage, frames);
+  const uint64_t weights = Granules(Add(stage.dense, experts, "weights on the card"), card);
   plan.Add("weights", weights - experts);
   if (experts > 0) plan.Add("experts", experts);
-  for (const PlanTerm& term : sizes.card_beside) plan.Add(term.name, term.bytes);
-  if (sizes.card_moving) plan.Add("maps and rooms of experts", sizes.card_moving(frames));
-  const uint64_t beside = SumOf(sizes.card_beside);
-  const uint64_t loading = Granules(sizes.card_loading, card);
+  for (const PlanTerm& term : stage.beside) plan.Add(term.name, term.bytes);
+  if (stage.moving) plan.Add("maps and rooms of experts", stage.moving(frames));
+  const uint64_t beside = SumOf(stage.beside);
+  const uint64_t loading = Granules(stage.loading, card);
   if (loading > beside) plan.Add("loading", loading - beside);
   return plan;
 }
 
-// The most frames a bank with which everything fits in what frames may fill; 0 where none do. One
-// after the other: with few banks, rooms for experts may shrink faster than frames grow.
-uint32_t MostFrames(const SeatSizes& sizes, const CardRoom& card, const SplitWishes& wishes) {
+// The most frames a bank of the stage with which everything of it fits in what frames may fill; 0
+// where none do. One after the other: with few banks, rooms for experts may shrink faster than
+// frames grow. `of_banks` is overwritten for the stage's banks.
+uint32_t MostFrames(const SeatSizes& sizes, const StageSizes& stage, const CardRoom& card,
+                    const SplitWishes& wishes, std::vector<uint32_t>* of_banks) {
   uint32_t most = 0;
-  for (const BankShape& bank : sizes.banks) most = std::max(most, bank.experts);
+  for (const uint32_t bank : stage.banks) most = std::max(most, sizes.banks.at(bank).experts);
   for (uint32_t frames = most; frames > 0; --frames) {
-    const MemoryPlan plan = CardPlanOf(sizes, card, FramesOf(sizes, wishes, frames));
+    for (const uint32_t bank : stage.banks) {
+      of_banks->at(bank) = FramesOf(sizes, wishes, bank, frames);
+    }
+    const MemoryPlan plan = CardPlanOf(sizes, stage, card, *of_banks);
     if (plan.total() <= card.RoomForFrames()) return frames;
   }
   return 0;
+}
+
+std::vector<uint32_t> SplitFrames(const SeatSizes& sizes, std::span<const CardRoom> cards,
+                                  const SplitWishes& wishes) {
+  std::vector<uint32_t> of_banks(sizes.banks.size(), 0);
+  for (size_t i = 0; i < sizes.stages.size(); ++i) {
+    const StageSizes& stage = sizes.stages[i];
+    const uint32_t frames =
+        wishes.frames ? *wishes.frames : MostFrames(sizes, stage, cards[i], wishes, &of_banks);
+    for (const uint32_t bank : stage.banks) {
+      of_banks.at(bank) = FramesOf(sizes, wishes, bank, frames);
+    }
+  }
+  return of_banks;
 }
 
 Placement Started(Place place, const SeatSizes& sizes, const HostRoom& host) {
@@ -101,7 +119,7 @@ void AddHostTerms(const SeatSizes& sizes, MemoryPlan& plan) {
   }
 }
 
-uint64_t HostExpertBytes(const SeatSizes& sizes, const std::vector<uint32_t>& frames) {
+uint64_t HostExpertBytes(const SeatSizes& sizes, std::span<const uint32_t> frames) {
   if (sizes.host_experts) return *sizes.host_experts;
   uint64_t bytes = 0;
   for (size_t i = 0; i < sizes.banks.size(); ++i) {
@@ -116,6 +134,60 @@ uint64_t HostExpertBytes(const SeatSizes& sizes, const std::vector<uint32_t>& fr
 
 std::string Count(uint64_t count, const char* what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+// "CUDA0", "CUDA0<between>CUDA1".
+std::string NamesOf(const std::vector<PlacedStage>& stages, const char* between) {
+  std::string names;
+  for (const PlacedStage& stage : stages) names += (names.empty() ? "" : between) + stage.device;
+  return names;
+}
+
+// "0 to 23", or "7" of one alone.
+std::string RangeText(const LayerRange& layers) {
+  const std::string first = std::to_string(layers.first);
+  return layers.size() == 1 ? first : first + " to " + std::to_string(layers.end - 1);
+}
+
+// "; experts on the card: 24 of 128 in 48 banks (1152 of 6144)".
+std::string FramesText(const Placement& placement) {
+  struct Group {
+    uint32_t frames;
+    uint32_t experts;
+    uint64_t banks;
+  };
+  std::vector<Group> groups;
+  for (size_t i = 0; i < placement.experts.size(); ++i) {
+    const auto same = std::ranges::find_if(groups, [&](const Group& group) {
+      return group.frames == placement.frames[i] && group.experts == placement.experts[i];
+    });
+    if (same == groups.end()) {
+      groups.push_back({placement.frames[i], placement.experts[i], 1});
+    } else {
+      ++same->banks;
+    }
+  }
+  std::string text =
+      placement.stages.size() > 1 ? "experts on the cards: " : "experts on the card: ";
+  for (const Group& group : groups) {
+    text += std::to_string(group.frames) + " of " + std::to_string(group.experts) + " in " +
+            Count(group.banks, "bank") + (&group == &groups.back() ? "" : ", ");
+  }
+  return text + " (" + std::to_string(placement.ExpertsOnCard()) + " of " +
+         std::to_string(placement.Experts()) + "); ";
+}
+
+// Of the cards that lack memory the one that lacks most; null where none does.
+const PlacedStage* MostLacking(const std::vector<PlacedStage>& stages) {
+  const PlacedStage* most = nullptr;
+  const auto lack = [](const PlacedStage& stage) {
+    return stage.plan.total() - std::min(stage.plan.total(), stage.plan.limit());
+  };
+  for (const PlacedStage& stage : stages) {
+    if (stage.plan.Fits()) continue;
+    if (most == nullptr || lack(stage) > lack(*most)) most = &stage;
+  }
+  return most;
 }
 
 }  // namespace
@@ -166,39 +238,75 @@ uint64_t Placement::Experts() const {
   return sum;
 }
 
+const PlacedStage* Placement::StageOf(size_t bank) const {
+  const auto holds = [&](const PlacedStage& stage) {
+    return std::ranges::binary_search(stage.banks, bank);
+  };
+  const auto stage = std::ranges::find_if(stages, holds);
+  return stage == stages.end() ? nullptr : &*stage;
+}
+
 std::vector<MemoryPlan> Placement::Plans() const {
   std::vector<MemoryPlan> plans;
-  if (card) plans.push_back(*card);
+  for (const PlacedStage& stage : stages) plans.push_back(stage.plan);
   plans.push_back(host);
   return plans;
 }
 
+bool Placement::CardFits() const {
+  return std::ranges::all_of(stages, [](const PlacedStage& stage) { return stage.plan.Fits(); });
+}
+
+bool Placement::SplitUnasked() const {
+  return std::ranges::any_of(stages,
+                             [](const PlacedStage& stage) { return stage.whole.has_value(); });
+}
+
 ContextNeed Placement::Need() const {
-  const ContextNeed of_host{host.total(), host.limit() == 0 ? UINT64_MAX : host.limit()};
-  if (!card) return of_host;
-  const ContextNeed of_card{(whole_card ? *whole_card : *card).total(), card_fit_room};
-  const bool card_fits = of_card.need <= of_card.room;
-  return card_fits && of_host.need > of_host.room ? of_host : of_card;
+  // Below 0: what is lacking.
+  const auto left = [](const ContextNeed& of) {
+    return of.room >= of.need
+               ? static_cast<int64_t>(std::min<uint64_t>(of.room - of.need, INT64_MAX))
+               : -static_cast<int64_t>(std::min<uint64_t>(of.need - of.room, INT64_MAX));
+  };
+  ContextNeed least{host.total(), host.limit() == 0 ? UINT64_MAX : host.limit()};
+  for (const PlacedStage& stage : stages) {
+    const ContextNeed of{(stage.whole ? *stage.whole : stage.plan).total(), stage.fit_room};
+    if (left(of) <= left(least)) least = of;
+  }
+  return least;
 }
 
 void Placement::Check() const {
-  if (place != Place::kSplit) {
+  const PlacedStage* lacking = MostLacking(stages);
+  const bool split = place == Place::kSplit;
+  if (lacking != nullptr && stages.size() == 1 && !split) {
     try {
-      if (card) card->Check();
+      lacking->plan.Check();
     } catch (const Error& error) {
       if (no_split.empty()) throw;
       throw Error(error.kind(), std::string(error.what()) + "; nor is it split: " + no_split);
     }
-    host.Check();
-    return;
   }
-  if (!CardFits()) {
-    throw Error(ErrorKind::kNoMemory,
-                Line() + ": it does not fit the card, with " +
-                    (ExpertsOnCard() == 0 ? "no expert" : Count(ExpertsOnCard(), "expert")) +
-                    " there; choose fewer slots, a smaller context or ubatch, a smaller cache "
-                    "type, or run without the card (--device none)");
+  if (lacking != nullptr) {
+    uint64_t there = 0;
+    for (const uint32_t bank : lacking->banks) there += frames.at(bank);
+    const bool several = stages.size() > 1;
+    throw Error(
+        ErrorKind::kNoMemory,
+        Line() + ": it does not fit " +
+            (several ? lacking->device + ", with layers " + RangeText(lacking->layers) + " and "
+                     : std::string("the card, with ")) +
+            (there == 0 ? "no expert" : Count(there, "expert")) +
+            " there; choose fewer slots, a smaller context or ubatch, a smaller cache type, " +
+            (!several ? "or run without the card (--device none)"
+             : lacking->plan.limit_source() == "budget"
+                 ? "other shares of the layers (--tensor-split), or raise the budget"
+                 : "other shares of the layers (--tensor-split), or run without the cards "
+                   "(--device none)") +
+            (no_split.empty() ? "" : "; nor is it split: " + no_split));
   }
+  if (!split) return host.Check();
   if (!host.Fits()) {
     throw Error(ErrorKind::kNoMemory,
                 Line() + ": it does not fit the host's memory; " +
@@ -208,66 +316,63 @@ void Placement::Check() const {
 }
 
 std::string Placement::Choice() const {
-  if (!whole_card) return "";
-  return "the whole model takes " + FormatBytes(whole_card->total()) + " of " + device +
-         ", which has " + FormatBytes(whole_card->limit()) + " (" + whole_card->limit_source() +
-         "): it is split, " + std::to_string(ExpertsOnCard()) + " of " +
-         Count(Experts(), "expert") +
+  std::string cards;
+  for (const PlacedStage& stage : stages) {
+    if (!stage.whole) continue;
+    cards += (cards.empty() ? "" : ", and ") + FormatBytes(stage.whole->total()) + " of " +
+             stage.device + ", which has " + FormatBytes(stage.whole->limit()) + " (" +
+             stage.whole->limit_source() + ")";
+  }
+  if (cards.empty()) return "";
+  return "the whole model takes " + cards + ": it is split, " + std::to_string(ExpertsOnCard()) +
+         " of " + Count(Experts(), "expert") +
          " lie there and the host computes the picks of the others (--place chooses another way)";
 }
 
 std::string Placement::Line() const {
   std::string line = "plan: " + std::string(NameOf(place));
-  if (place != Place::kHost) line += " on " + device;
+  const bool several = stages.size() > 1;
+  if (place != Place::kHost) line += " on " + NamesOf(stages, ", ");
+  if (several) {
+    std::string ranges;
+    for (const PlacedStage& stage : stages) {
+      ranges += (ranges.empty() ? " (layers " : ", ") + RangeText(stage.layers);
+    }
+    line += ranges + ")";
+  }
   line += "; ";
   if (place == Place::kCard && !experts.empty()) {
-    line += "all " + Count(Experts(), "expert") + " on the card; ";
+    line += "all " + Count(Experts(), "expert") + " on the card" + (several ? "s; " : "; ");
   }
-  if (place == Place::kSplit) {
-    struct Group {
-      uint32_t frames;
-      uint32_t experts;
-      uint64_t banks;
-    };
-    std::vector<Group> groups;
-    for (size_t i = 0; i < experts.size(); ++i) {
-      const auto same = std::ranges::find_if(groups, [&](const Group& group) {
-        return group.frames == frames[i] && group.experts == experts[i];
-      });
-      if (same == groups.end()) {
-        groups.push_back({frames[i], experts[i], 1});
-      } else {
-        ++same->banks;
-      }
-    }
-    line += "experts on the card: ";
-    for (const Group& group : groups) {
-      line += std::to_string(group.frames) + " of " + std::to_string(group.experts) + " in " +
-              Count(group.banks, "bank") + (&group == &groups.back() ? "" : ", ");
-    }
-    line += " (" + std::to_string(ExpertsOnCard()) + " of " + std::to_string(Experts()) + "); ";
-  }
+  if (place == Place::kSplit) line += FramesText(*this);
   line += Count(static_cast<uint64_t>(slots), "slot") + " of " +
           Count(static_cast<uint64_t>(slot_context), "row") + ", ubatch " +
           std::to_string(rows_max) + "; ";
-  if (card) line += card->Line() + "; ";
+  for (const PlacedStage& stage : stages) line += stage.plan.Line() + "; ";
   return line + host.Line();
 }
 
-Placement PlaceOnCard(Place place, const SeatSizes& sizes, const CardRoom& card,
-                      const HostRoom& host, const SplitWishes& wishes) {
+Placement PlaceOnCards(Place place, const SeatSizes& sizes, std::span<const CardRoom> cards,
+                       const HostRoom& host, const SplitWishes& wishes) {
+  assert(!cards.empty() && cards.size() == sizes.stages.size());
   Placement placement = Started(place, sizes, host);
-  placement.device = card.id;
   if (place == Place::kSplit) {
-    const uint32_t frames = wishes.frames ? *wishes.frames : MostFrames(sizes, card, wishes);
-    placement.frames = FramesOf(sizes, wishes, frames);
+    placement.frames = SplitFrames(sizes, cards, wishes);
     const uint64_t experts = HostExpertBytes(sizes, placement.frames);
     if (experts > 0) placement.host.Add("experts", experts);
   } else {
     placement.frames = placement.experts;
   }
-  placement.card = CardPlanOf(sizes, card, placement.frames);
-  placement.card_fit_room = card.RoomForFrames();
+  for (size_t i = 0; i < cards.size(); ++i) {
+    const StageSizes& stage = sizes.stages[i];
+    placement.stages.push_back({.device = cards[i].id,
+                                .layers = stage.layers,
+                                .banks = stage.banks,
+                                .plan = CardPlanOf(sizes, stage, cards[i], placement.frames),
+                                .fit_room = cards[i].RoomForFrames(),
+                                .whole = std::nullopt});
+  }
+  placement.device = NamesOf(placement.stages, ",");
   AddHostTerms(sizes, placement.host);
   return placement;
 }

@@ -56,7 +56,8 @@ void MemoryPlan::Check() const {
 }
 
 std::string MemoryPlan::Line() const {
-  std::string line = of_ == PlanOf::kHost ? "host plan: " : "card plan: ";
+  std::string line = of_ == PlanOf::kHost ? "host" : card_.empty() ? "card" : card_;
+  line += " plan: ";
   for (size_t i = 0; i < terms_.size(); ++i) {
     line += (i == 0 ? "" : " + ") + terms_[i].name + " " + FormatBytes(terms_[i].bytes);
   }

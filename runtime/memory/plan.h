@@ -24,10 +24,10 @@ enum class PlanOf { kHost, kCard };
 class MemoryPlan {
  public:
   // `budget`: bytes the user allows; 0: none given, then `available` holds, and where there is none
-  // either, nothing does.
+  // either, nothing does. `card`: which one, of several ("CUDA1"); empty: there is one.
   explicit MemoryPlan(uint64_t budget, std::optional<HostLimit> available = std::nullopt,
-                      PlanOf of = PlanOf::kHost)
-      : of_(of), budget_(budget), available_(std::move(available)) {}
+                      PlanOf of = PlanOf::kHost, std::string card = {})
+      : of_(of), card_(std::move(card)), budget_(budget), available_(std::move(available)) {}
 
   void Add(std::string name, uint64_t bytes);
   // Bytes of files mapped: named in the line, not in the total.
@@ -38,6 +38,7 @@ class MemoryPlan {
   uint64_t limit() const { return budget_ != 0 ? budget_ : available_ ? available_->bytes : 0; }
   uint64_t total() const;
   PlanOf of() const { return of_; }
+  const std::string& card() const { return card_; }
   // Whose number the limit is: "budget", "MemAvailable", …; empty where there is none.
   std::string limit_source() const;
 
@@ -50,11 +51,12 @@ class MemoryPlan {
   void Check() const;
 
   // "host plan: planes k 3.0 MiB + … = 20.4 MiB of a budget of 1.0 GiB; beside it weights
-  // 13.1 MiB mapped, held as page cache".
+  // 13.1 MiB mapped, held as page cache". A card's: "card plan: …", of several "CUDA1 plan: …".
   std::string Line() const;
 
  private:
   PlanOf of_;
+  std::string card_;
   uint64_t budget_;
   std::optional<HostLimit> available_;
   std::vector<PlanTerm> terms_;

@@ -26,6 +26,9 @@ constexpr double kMacsOf4096 = 590e9;
 // A bank of a prompt beside card, link and host: waiting for picks, the map and the rows, launches
 // that begin only then (docs/measurements/split.md).
 constexpr double kPromptBankSeconds = 100e-6;
+// From one card to the next: the rows that cross, and the launch behind them. An estimate for a row
+// of some KiB; it has not been measured on two cards yet.
+constexpr double kHopSeconds = 10e-6;
 // docs/measurements/cpu.md: decode reads weights at 0.78 to 0.97 of what the pool reads; a prompt
 // has 0.75 of the multiply-adds of the kernels alone.
 constexpr double kHostReadShare = 0.88;
@@ -52,6 +55,13 @@ struct Times {
   double host = 0;
 
   double total() const { return card + link + host_experts + host; }
+  Times& operator+=(const Times& other) {
+    card += other.card;
+    link += other.link;
+    host_experts += other.host_experts;
+    host += other.host;
+    return *this;
+  }
   std::string By() const {
     if (host > 0) return "the host";
     if (link > std::max(card, host_experts)) return "the link";
@@ -71,16 +81,55 @@ Times HostPass(const SeatWork& work, const MachineRates& rates, double rows, dou
   return {.host = std::max(reading, computing)};
 }
 
+// What one card has to do.
+struct StageWork : DenseWork {
+  const PlacedStage* stage = nullptr;
+  const CardRates* card = nullptr;
+  bool whole = true;  // every expert of its banks is there
+};
+
+// By stage; empty where a card has no rates.
+std::vector<StageWork> StagesOf(const Placement& placement, const SeatWork& work,
+                                const MachineRates& rates) {
+  std::vector<StageWork> stages;
+  DenseWork left = work;  // what is no layer's is the last one's
+  for (const PlacedStage& stage : placement.stages) {
+    StageWork& of = stages.emplace_back();
+    of.stage = &stage;
+    const auto card = std::ranges::find(rates.cards, stage.device, &CardRates::id);
+    if (card == rates.cards.end() || card->read <= 0) return {};
+    of.card = &*card;
+    for (const uint32_t bank : stage.banks) {
+      of.whole = of.whole && placement.frames.at(bank) == placement.experts.at(bank);
+    }
+    if (&stage == &placement.stages.back()) {
+      static_cast<DenseWork&>(of) = left;
+      continue;
+    }
+    for (uint32_t layer = stage.layers.first; layer < stage.layers.end; ++layer) {
+      const DenseWork& here = work.of_layers.at(layer);
+      of.dense_bytes += here.dense_bytes;
+      of.dense_macs += here.dense_macs;
+      of.context_row_bytes += here.context_row_bytes;
+    }
+    left.dense_bytes -= of.dense_bytes;
+    left.dense_macs -= of.dense_macs;
+    left.context_row_bytes -= of.context_row_bytes;
+  }
+  return stages;
+}
+
 // One token.
-Times CardStep(const Placement& placement, const SeatWork& work, const MachineRates& rates,
-               const CardRates& card, double depth) {
+Times CardStep(const Placement& placement, const SeatWork& work, const StageWork& of,
+               const MachineRates& rates, double depth) {
   const bool split = placement.place == Place::kSplit;
+  const CardRates& card = *of.card;
   Times times;
-  times.card = Real(work.dense_bytes) / card.read + kPassSeconds +
-               Real(work.layers) * (split ? kSplitLayerSeconds : kLayerSeconds) +
-               depth * Real(work.context_row_bytes) / (card.read * kCardContextShare);
-  for (size_t i = 0; i < work.banks.size(); ++i) {
-    const BankWork& bank = work.banks[i];
+  times.card = Real(of.dense_bytes) / card.read +
+               of.stage->layers.size() * (split ? kSplitLayerSeconds : kLayerSeconds) +
+               depth * Real(of.context_row_bytes) / (card.read * kCardContextShare);
+  for (const uint32_t i : of.stage->banks) {
+    const BankWork& bank = work.banks.at(i);
     const double here = Real(placement.frames.at(i)) / Real(bank.experts);
     const double picked = Real(bank.used) * Real(bank.bytes);
     const double on_card = here * picked / card.read;
@@ -143,21 +192,23 @@ void AddPromptBank(const BankWork& bank, uint32_t frames, int32_t rows, int32_t 
       1e-6 * (std::max(link_us, host_us) + sums_us);
 }
 
-Times CardPrompt(const Placement& placement, const SeatWork& work, const MachineRates& rates,
-                 const CardRates& card, int32_t rows) {
+Times CardPrompt(const Placement& placement, const SeatWork& work, const StageWork& of,
+                 const MachineRates& rates, int32_t rows) {
+  const CardRates& card = *of.card;
   const double macs = CardMacs(card, rows);
   const auto count = static_cast<double>(rows);
   const double dense =
-      std::max(count * Real(work.dense_macs) / macs, Real(work.dense_bytes) / card.read);
+      std::max(count * Real(of.dense_macs) / macs, Real(of.dense_bytes) / card.read);
+  const std::vector<uint32_t>& banks = of.stage->banks;
   Times times;
-  if (work.banks.empty()) times.card = dense;
-  for (size_t i = 0; i < work.banks.size(); ++i) {
-    const BankWork& bank = work.banks[i];
+  if (banks.empty()) times.card = dense;
+  for (const uint32_t i : banks) {
+    const BankWork& bank = work.banks.at(i);
     const double computed = count * Real(bank.used) * Real(bank.macs);
     const double read = Distinct(bank, count) * Real(bank.bytes);
     // All of them: what comes over the link is computed here, too.
     const double experts = std::max(computed / macs, read / card.read);
-    const double card_us = 1e6 * (dense / Real(work.banks.size()) + experts);
+    const double card_us = 1e6 * (dense / Real(banks.size()) + experts);
     AddPromptBank(bank, placement.frames.at(i), rows, placement.rows_max, card_us, rates, card,
                   &times);
   }
@@ -187,13 +238,24 @@ Prediction Predict(const Placement& placement, const SeatWork& work, const Machi
     if (host_computes) prompt(HostPass(work, rates, rows, 0));
     return prediction;
   }
-  const auto card = std::ranges::find(rates.cards, placement.device, &CardRates::id);
-  if (card == rates.cards.end() || card->read <= 0) return prediction;
-  const bool whole = placement.ExpertsOnCard() == placement.Experts();
-  if (whole || host_experts) decode(CardStep(placement, work, rates, *card, depth));
-  if (card->multiprocessors > 0 && (whole || (host_experts && card->to_card > 0))) {
-    prompt(CardPrompt(placement, work, rates, *card, rows));
+  const std::vector<StageWork> stages = StagesOf(placement, work, rates);
+  if (stages.empty()) return prediction;
+  const double hops = Real(stages.size() - 1) * kHopSeconds;
+  Times step{.card = kPassSeconds + hops};
+  Times pass{.card = hops};
+  bool steps = true;
+  bool passes = true;
+  for (const StageWork& of : stages) {
+    steps = steps && (of.whole || host_experts);
+    passes = passes && of.card->multiprocessors > 0 &&
+             (of.whole || (host_experts && of.card->to_card > 0));
   }
+  for (const StageWork& of : stages) {
+    if (steps) step += CardStep(placement, work, of, rates, depth);
+    if (passes) pass += CardPrompt(placement, work, of, rates, rows);
+  }
+  if (steps) decode(step);
+  if (passes) prompt(pass);
   return prediction;
 }
 

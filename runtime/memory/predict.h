@@ -1,9 +1,9 @@
 // How fast a placement will be: what a row reads and computes, over the rates of this machine. The
 // model is the plain one (docs/programs.md): in each layer of a decode step the card's own work,
 // then the longer of the experts there and those of the host, which is handed their part; prompts
-// are divided between card, link and host as a seat does it (residency/sharing.h). Experts are
-// taken as picked evenly; residency does better where they are not. Pure; what constants are
-// measured is said beside them.
+// are divided between card, link and host as a seat does it (residency/sharing.h). Of several cards
+// each does this for its own layers, one after the other. Experts are taken as picked evenly;
+// residency does better where they are not. Pure; what constants are measured is said beside them.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,19 @@ struct BankWork {
   uint64_t width = 0;  // of a row's sum
 };
 
-struct SeatWork {
-  uint32_t layers = 0;
-  uint64_t dense_bytes = 0;  // weights that every token reads
-  uint64_t dense_macs = 0;   // of one row
-  std::vector<BankWork> banks = {};
+struct DenseWork {
+  uint64_t dense_bytes = 0;        // weights that every token reads
+  uint64_t dense_macs = 0;         // of one row
   uint64_t context_row_bytes = 0;  // of the states, read by every later token of the slot
+
+  bool operator==(const DenseWork&) const = default;
+};
+
+struct SeatWork : DenseWork {  // in all
+  uint32_t layers = 0;
+  std::vector<BankWork> banks = {};
+  // Of it, that of each layer; what is no layer's is behind them. Needed for several cards.
+  std::vector<DenseWork> of_layers = {};
 };
 
 // Measured by `bloomery doctor`; bytes a second, and multiply-adds a second. 0: not measured.
@@ -64,7 +71,8 @@ struct MachineRates {
   std::vector<CardRates> cards = {};
 };
 
-// Tokens a second of one stream, and what most of the time goes to; 0: a rate is not known.
+// Tokens a second of one stream, and what most of the time goes to; 0: a rate is not known, of any
+// card of the placement.
 struct Prediction {
   double decode = 0;
   std::string decode_by = {};  // "the card", "the link", "the host's experts", "the host"

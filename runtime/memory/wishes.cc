@@ -123,6 +123,20 @@ const TensorRule* RuleOf(const BankNames& bank, Rules& rules) {
   return found[0];
 }
 
+// `what_lies`: " the experts of layer 3 lie", on `card`.
+void CheckCard(const TensorRule& rule, std::span<const std::string> cards, const std::string& card,
+               const std::string& what_lies) {
+  if (rule.OnHost() || rule.place == "card" || rule.place == card) return;
+  const std::string refused = kFlag + Printable(rule.Text()) + ":";
+  if (std::ranges::find(cards, rule.place) != cards.end()) {
+    Refuse(refused + what_lies + " on " + card + ", with the layers there, not on " + rule.place +
+           "; rules move no layers between cards, --tensor-split does");
+  }
+  std::string names;
+  for (const std::string& each : cards) names += (names.empty() ? "" : ", ") + each;
+  Refuse(refused + " the model is planned for " + names + "; --device names the cards");
+}
+
 }  // namespace
 
 std::vector<TensorRule> ParseTensorRules(std::string_view text) {
@@ -163,20 +177,15 @@ std::string PlacementRequest::KeptFromCard(int32_t layer, uint32_t layers) const
 }
 
 std::vector<BankWish> WishesOf(const PlacementRequest& request, uint32_t layers,
-                               std::span<const BankNames> banks,
-                               std::span<const std::string> others, std::string_view card) {
+                               std::span<const BankNames> banks, std::span<const OtherName> others,
+                               std::span<const std::string> cards) {
   Rules rules(request.rules);
-  const auto check_card = [&](const TensorRule& rule) {
-    if (rule.OnHost() || rule.place == "card" || rule.place == card) return;
-    Refuse(kFlag + Printable(rule.Text()) + ": the model is planned for " + std::string(card) +
-           "; several cards are not offered in this version");
-  };
   std::vector<BankWish> wishes;
   for (const BankNames& bank : banks) {
     const TensorRule* rule = RuleOf(bank, rules);
     const std::string flag = request.KeptFromCard(bank.layer, layers);
     const std::string of_layer = " the experts of layer " + std::to_string(bank.layer);
-    if (rule != nullptr) check_card(*rule);
+    if (rule != nullptr) CheckCard(*rule, cards, bank.card, of_layer + " lie");
     if (rule != nullptr && !rule->OnHost() && !flag.empty()) {
       Refuse(kFlag + Printable(rule->Text()) + " puts" + of_layer + " on the card, and " + flag +
              " keeps them with the host");
@@ -189,13 +198,14 @@ std::vector<BankWish> WishesOf(const PlacementRequest& request, uint32_t layers,
     }
     wishes.push_back(host ? BankWish::kHost : rule != nullptr ? BankWish::kCard : BankWish::kFree);
   }
-  for (const std::string& name : others) {
-    const TensorRule* rule = rules.Find(name);
+  for (const OtherName& other : others) {
+    const TensorRule* rule = rules.Find(other.tensor);
     if (rule == nullptr) continue;
-    check_card(*rule);
+    const std::string quoted = "'" + Printable(other.tensor) + "'";
+    CheckCard(*rule, cards, other.card, " " + quoted + " lies");
     if (!rule->OnHost()) continue;
-    Refuse(kFlag + Printable(rule->Text()) + ": '" + Printable(name) +
-           "' is no routed expert; beside a card only those lie with the host in this version");
+    Refuse(kFlag + Printable(rule->Text()) + ": " + quoted +
+           " is no routed expert; beside a card only those lie with the host in this version");
   }
   rules.CheckUsed();
   return wishes;

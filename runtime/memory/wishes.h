@@ -41,18 +41,26 @@ struct PlacementRequest {
   std::string KeptFromCard(int32_t layer, uint32_t layers) const;
 };
 
-// A bank's tensors in the file: gate, up, down.
+// A bank's tensors in the file: gate, up, down; and the card on which its layer lies.
 struct BankNames {
   int32_t layer = -1;
+  std::string card = {};  // "CUDA0"
   std::array<std::string, 3> tensors = {};
 };
 
-// By bank, what the request says on a card called `card` ("CUDA0"). `others` are the names of all
-// tensors that are no bank's. Error(kUsage) naming rule and tensor, or both flags: a rule that is
-// found in no name, that puts anything but whole banks on the host, that names another card, or
-// that contradicts a flag or another rule; a place that the wishes leave no room for.
+// A tensor that is no bank's, and the card on which it lies.
+struct OtherName {
+  std::string tensor = {};
+  std::string card = {};
+};
+
+// By bank, what the request says of a model that is planned for `cards`. Error(kUsage) naming rule
+// and tensor, or both flags: a rule that is found in no name, that puts anything but whole banks on
+// the host, that names none of the cards, or one on which what it is found in does not lie (rules
+// move no layers), or that contradicts a flag or another rule; a place that the wishes leave no
+// room for.
 std::vector<BankWish> WishesOf(const PlacementRequest& request, uint32_t layers,
-                               std::span<const BankNames> banks,
-                               std::span<const std::string> others, std::string_view card);
+                               std::span<const BankNames> banks, std::span<const OtherName> others,
+                               std::span<const std::string> cards);
 
 }  // namespace bloomery::memory

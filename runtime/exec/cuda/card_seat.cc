@@ -128,7 +128,7 @@ memory::CardRoom RoomOf(const CardInfo& card, const SeatOptions& options) {
 
 // What others hold of the card may be why.
 void CheckPlacement(const memory::Placement& placement) {
-  if (placement.CardFits() || placement.card->limit_source() == "budget") {
+  if (placement.CardFits() || placement.stages.front().plan.limit_source() == "budget") {
     placement.Check();
     return;
   }
@@ -152,7 +152,9 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   const std::vector<CardLoweredGraph> drafts = LowerDrafts(source, whole);
   limits_.drafts = !drafts.empty();
   Sizes sizes;
-  placement_ = ChooseOnCard(options, description_, RoomOf(card, options), [&](memory::Place place) {
+  const memory::CardRoom room = RoomOf(card, options);
+  const memory::LayerRange layers = {0, description_.layers};
+  const auto sizes_of = [&](memory::Place place) {
     const bool split = place == memory::Place::kSplit;
     if (split) CheckSplit(description_, whole);
     lowered = LowerAll(source, options, whole, split);
@@ -160,7 +162,8 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
     AddSizes(lowered, &sizes);
     AddSizes(drafts, &sizes);
     return SizesToPlan(model, options, whole, sizes, place);
-  });
+  };
+  placement_ = ChooseOnCards(options, description_, {&room, 1}, {&layers, 1}, sizes_of);
   if (options.planned) options.planned(placement_);
   CheckPlacement(placement_);
   if (const std::string choice = placement_.Choice(); !choice.empty()) LOG(INFO) << choice;
@@ -321,34 +324,37 @@ memory::SeatSizes CardSeat::SizesToPlan(const model::ModelFile& model, const Sea
                                         memory::Place place) const {
   const bool split = place == memory::Place::kSplit;
   memory::SeatSizes plan = Seat::SizesToPlan();
-  plan.card_dense = whole.bytes();
+  memory::StageSizes& stage =
+      plan.stages.emplace_back(memory::StageSizes{.layers = {0, description_.layers}});
+  stage.dense = whole.bytes();
   for (size_t i = 0; i < plan.banks.size(); ++i) {
     const plugin::Bank& bank = description_.banks[i];
     memory::BankShape& shape = plan.banks[i];
     for (const auto& [part, at] : {std::pair{bank.gate, 0U}, {bank.up, 1U}, {bank.down, 2U}}) {
       shape.card_parts.at(at) = whole.place(part).bytes / bank.experts;
     }
-    plan.card_dense -= shape.CardBytes(bank.experts);
+    stage.dense -= shape.CardBytes(bank.experts);
+    stage.banks.push_back(static_cast<uint32_t>(i));
   }
-  plan.card_beside = PlaneTerms(PlanesOf(description_), [&](const memory::PlaneSpec& plane) {
+  stage.beside = PlaneTerms(PlanesOf(description_), [&](const memory::PlaneSpec& plane) {
     return CardPlanes::Bytes(plane, limits_.slots, limits_.slot_context, limits_.rows_max,
                              LanesOfSlot());
   });
   uint64_t planes = 0;
-  for (const memory::PlanTerm& term : plan.card_beside) planes += term.bytes;
+  for (const memory::PlanTerm& term : stage.beside) planes += term.bytes;
   const uint64_t rounding = CardBuffer::Granules(planes) - planes;  // planes are one allocation
   const auto beside = [&](const char* name, uint64_t bytes) {
-    plan.card_beside.push_back({name, bytes});
+    stage.beside.push_back({name, bytes});
   };
   beside("pass buffers", CardBuffer::Granules(sizes.arena) + rounding);
   beside("logits", CardBuffer::Granules(sizes.logits));
   beside("workspace", CardBuffer::Granules(sizes.Small()));
   if (split) {
-    plan.card_moving = [this](std::span<const uint32_t> frames) {
+    stage.moving = [this](std::span<const uint32_t> frames) {
       return CardBuffer::Granules(CardSplit::CardBytes(description_, frames, limits_.rows_max));
     };
   }
-  plan.card_loading = whole.staging_bytes();
+  stage.loading = whole.staging_bytes();
 
   plan.host_beside.push_back(
       {"pinned for logits, rows and saved states",
@@ -373,7 +379,7 @@ memory::SeatSizes CardSeat::SizesToPlan(const model::ModelFile& model, const Sea
 }
 
 Residency CardSeat::ReadResidency() const {
-  Residency residency{.tiers = {TierOf(card_.Id(), name_, *placement_.card),
+  Residency residency{.tiers = {TierOf(card_.Id(), name_, placement_.stages.front().plan),
                                 TierOf("host", "CPU", placement_.host)},
                       .banks = Banks(card_.Id(), nullptr)};
   const std::vector<uint64_t> picks = FetchPicks();

@@ -370,7 +370,8 @@ class Bench {
         by_window.c_str(), hit, belady, belady > 0 ? hit / belady : 0,
         static_cast<double>(moves) / count, count * settings_.prompt / prompt_seconds,
         prompt_experts / count, 1e3 * prompt_host_seconds / count, prediction.decode,
-        prediction.prompt, MiB(card), MiB(plan.card->total()), MiB(host), MiB(plan.host.total()),
+        prediction.prompt, MiB(card), MiB(plan.stages.front().plan.total()), MiB(host),
+        MiB(plan.host.total()),
         1e3 * (seat.counters().host_seconds - host_seconds) / (count * settings_.tokens),
         seat.ReadResidencyStatus().rates.host_us, differ);
     std::fflush(stdout);

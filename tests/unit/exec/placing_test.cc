@@ -37,17 +37,19 @@ class PlacingTest : public testing::Test {
     asked_.clear();
     options_.auto_splits = auto_splits;
     const memory::CardRoom card = {.id = "CUDA0", .total = mib * kMiB, .free = mib * kMiB};
-    return ChooseOnCard(options_, toy_.description, card, [&](memory::Place place) {
+    const memory::LayerRange layers = {0, 2};
+    const auto sizes_of = [&](memory::Place place) {
       asked_.push_back(place);
       if (place == memory::Place::kSplit && unsplittable_) {
         throw Error(ErrorKind::kUnsupported, "weight 'x' cannot be split");
       }
       memory::SeatSizes sizes;
-      sizes.card_dense = 10 * kMiB;
+      sizes.stages = {{.layers = layers, .banks = {0, 1}, .dense = 10 * kMiB}};
       sizes.banks.resize(2, {.experts = 8, .used = 2, .card_parts = {kMiB, kMiB, kMiB}});
-      if (place == memory::Place::kSplit) sizes.card_beside.push_back({"maps", kMiB});
+      if (place == memory::Place::kSplit) sizes.stages[0].beside.push_back({"maps", kMiB});
       return sizes;
-    });
+    };
+    return ChooseOnCards(options_, toy_.description, {&card, 1}, {&layers, 1}, sizes_of);
   }
 
   ToySeat toy_;
@@ -70,11 +72,11 @@ TEST_F(PlacingTest, OneThatDoesNotFitIsSplitOnlyWhereThatIsAskedForOrAutomatic) 
   EXPECT_EQ(automatic.place, Place::kSplit);
   EXPECT_THAT(automatic.frames, ElementsAre(7, 7));  // (57 - 11) / 6
   EXPECT_THAT(asked_, ElementsAre(Place::kCard, Place::kSplit));
-  ASSERT_TRUE(automatic.whole_card.has_value());
+  ASSERT_TRUE(automatic.SplitUnasked());
   EXPECT_EQ(automatic.Need().need, 58 * kMiB);  // sizing a context goes by the whole model
   options_.placing.place = Place::kSplit;
   EXPECT_THAT(Place(35).frames, ElementsAre(4, 4));
-  EXPECT_FALSE(Place(35).whole_card.has_value());
+  EXPECT_FALSE(Place(35).SplitUnasked());
   EXPECT_EQ(Place(35).Need().need, 35 * kMiB);
   // Nothing is left for the host: it is whole.
   EXPECT_EQ(Place(58).place, Place::kCard);

@@ -25,7 +25,6 @@ SeatSizes Toy() {
   sizes.slots = 2;
   sizes.slot_context = 1024;
   sizes.rows_max = 512;
-  sizes.card_dense = 100 * kMiB;
   for (int32_t layer = 0; layer < 4; ++layer) {
     sizes.banks.push_back({.layer = layer,
                            .experts = 16,
@@ -33,13 +32,22 @@ SeatSizes Toy() {
                            .card_parts = {kMiB, kMiB, 2 * kMiB},
                            .host_bytes = 5 * kMiB});
   }
-  sizes.card_beside = {{"planes k", 30 * kMiB}, {"logits", 10 * kMiB}};
+  sizes.stages = {{.layers = {0, 4},
+                   .banks = {0, 1, 2, 3},
+                   .dense = 100 * kMiB,
+                   .beside = {{"planes k", 30 * kMiB}, {"logits", 10 * kMiB}}}};
   sizes.host_beside = {{"pinned", 3 * kMiB}};
   return sizes;
 }
 
 CardRoom Card(uint64_t free) {
   return {.id = "CUDA0", .total = 8 * kGiB, .free = free, .reserve = 0, .granule = 2 * kMiB};
+}
+
+// Of one stage.
+Placement On(Place place, const SeatSizes& sizes, const CardRoom& card, const HostRoom& host,
+             const SplitWishes& wishes = {}) {
+  return PlaceOnCards(place, sizes, {&card, 1}, host, wishes);
 }
 
 HostRoom Host(uint64_t bytes) {
@@ -56,7 +64,7 @@ uint64_t Term(const MemoryPlan& plan, const std::string& name) {
 
 TEST(Placement, TheLineNamesPlaceExpertsSlotsAndEveryTermOfBothMemories) {
   // Dense and beside take 140 MiB; a frame in each of 4 banks takes 16. 10 frames: 300 MiB.
-  const Placement split = PlaceOnCard(Place::kSplit, Toy(), Card(300 * kMiB), Host(kGiB));
+  const Placement split = On(Place::kSplit, Toy(), Card(300 * kMiB), Host(kGiB));
   EXPECT_EQ(split.Line(),
             "plan: split on CUDA0; experts on the card: 10 of 16 in 4 banks (40 of 64); 2 slots of "
             "1024 rows, ubatch 512; card plan: weights 100.0 MiB + experts 160.0 MiB + planes k "
@@ -74,10 +82,10 @@ TEST(Placement, FramesAreAsManyAsFitAndTheSameInEveryBank) {
                                      {380 * kMiB, 15},
                                      {396 * kMiB, 16},
                                      {8 * kGiB, 16}}) {
-    const Placement split = PlaceOnCard(Place::kSplit, Toy(), Card(free), Host(kGiB));
+    const Placement split = On(Place::kSplit, Toy(), Card(free), Host(kGiB));
     EXPECT_THAT(split.frames, ElementsAre(frames, frames, frames, frames)) << free;
     EXPECT_TRUE(split.Fits());
-    EXPECT_LE(split.card->total(), free);
+    EXPECT_LE(split.stages[0].plan.total(), free);
     // What the card lacks the host has: 64 experts in all.
     if (frames < 16) {
       EXPECT_EQ(Term(split.host, "experts"), (64 - uint64_t{4} * frames) * 5 * kMiB);
@@ -88,21 +96,25 @@ TEST(Placement, FramesAreAsManyAsFitAndTheSameInEveryBank) {
 TEST(Placement, RoomsForExpertsThatComeTakeWhatFramesCouldHave) {
   SeatSizes sizes = Toy();
   // Two rooms for what the first bank lacks: 8 MiB an expert that has no frame.
-  sizes.card_moving = [](std::span<const uint32_t> frames) { return (16 - frames[0]) * 8 * kMiB; };
+  sizes.stages[0].moving = [](std::span<const uint32_t> frames) {
+    return (16 - frames[0]) * 8 * kMiB;
+  };
   // 140 + 16 n + 8 (16 - n) MiB: 4 frames fit 300, where 10 did without rooms.
-  const Placement split = PlaceOnCard(Place::kSplit, sizes, Card(300 * kMiB), Host(kGiB));
+  const Placement split = On(Place::kSplit, sizes, Card(300 * kMiB), Host(kGiB));
   EXPECT_EQ(split.frames.front(), 4U);
-  EXPECT_EQ(Term(*split.card, "maps and rooms of experts"), 96 * kMiB);
-  EXPECT_EQ(split.card->total(), 300 * kMiB);
+  EXPECT_EQ(Term(split.stages[0].plan, "maps and rooms of experts"), 96 * kMiB);
+  EXPECT_EQ(split.stages[0].plan.total(), 300 * kMiB);
   // Where rooms shrink faster than frames grow, more frames may fit where fewer do not.
-  sizes.card_moving = [](std::span<const uint32_t> frames) { return (16 - frames[0]) * 32 * kMiB; };
-  EXPECT_EQ(PlaceOnCard(Place::kSplit, sizes, Card(412 * kMiB), Host(kGiB)).frames.front(), 16U);
+  sizes.stages[0].moving = [](std::span<const uint32_t> frames) {
+    return (16 - frames[0]) * 32 * kMiB;
+  };
+  EXPECT_EQ(On(Place::kSplit, sizes, Card(412 * kMiB), Host(kGiB)).frames.front(), 16U);
 }
 
 TEST(Placement, AHostThatKeepsAllExpertsHoldsThoseOfTheCardToo) {
   SeatSizes sizes = Toy();
   sizes.host_experts = 64 * 5 * kMiB;
-  const Placement split = PlaceOnCard(Place::kSplit, sizes, Card(300 * kMiB), Host(kGiB));
+  const Placement split = On(Place::kSplit, sizes, Card(300 * kMiB), Host(kGiB));
   EXPECT_EQ(split.ExpertsOnCard(), 40U);
   EXPECT_EQ(Term(split.host, "experts"), 64 * 5 * kMiB);
 }
@@ -118,53 +130,52 @@ TEST(Placement, FramesLeaveTheMarginAndAWholeModelOnlyTheReserve) {
   CardRoom card = Card(400 * kMiB);
   card.reserve = 4 * kMiB;
   card.margin = 100 * kMiB;
-  EXPECT_EQ(PlaceOnCard(Place::kSplit, Toy(), card, Host(kGiB)).frames.front(), 10U);
-  EXPECT_TRUE(PlaceOnCard(Place::kCard, Toy(), card, Host(kGiB)).Fits());  // 396 MiB
+  EXPECT_EQ(On(Place::kSplit, Toy(), card, Host(kGiB)).frames.front(), 10U);
+  EXPECT_TRUE(On(Place::kCard, Toy(), card, Host(kGiB)).Fits());  // 396 MiB
   card.free -= 1;
-  EXPECT_FALSE(PlaceOnCard(Place::kCard, Toy(), card, Host(kGiB)).Fits());
+  EXPECT_FALSE(On(Place::kCard, Toy(), card, Host(kGiB)).Fits());
 }
 
 TEST(Placement, ABudgetLowersWhatTheCardShowsAndNeverRaisesIt) {
   CardRoom card = Card(8 * kGiB);
   card.reserve = kGiB;
   card.budget = 220 * kMiB;
-  const Placement small = PlaceOnCard(Place::kSplit, Toy(), card, Host(kGiB));
+  const Placement small = On(Place::kSplit, Toy(), card, Host(kGiB));
   EXPECT_EQ(small.frames.front(), 5U);  // 140 + 5 * 16
-  EXPECT_THAT(small.card->Line(), HasSubstr("of a budget of 220.0 MiB"));
+  EXPECT_THAT(small.stages[0].plan.Line(), HasSubstr("of a budget of 220.0 MiB"));
   card.free = kGiB + 150 * kMiB;
-  const Placement less = PlaceOnCard(Place::kSplit, Toy(), card, Host(kGiB));
+  const Placement less = On(Place::kSplit, Toy(), card, Host(kGiB));
   EXPECT_EQ(less.frames.front(), 0U);
-  EXPECT_THAT(less.card->Line(), HasSubstr("of 150.0 MiB available (CUDA0 free"));
+  EXPECT_THAT(less.stages[0].plan.Line(), HasSubstr("of 150.0 MiB available (CUDA0 free"));
 }
 
 TEST(Placement, BanksMayBeKeptFromTheCardOrOnIt) {
   using enum BankWish;
   SplitWishes wishes = {.banks = {kHost, kFree, kCard, kFree}, .frames = std::nullopt};
   // 140 MiB and bank 2's 64: 96 are left, for 12 frames of two banks.
-  const Placement split = PlaceOnCard(Place::kSplit, Toy(), Card(300 * kMiB), Host(kGiB), wishes);
+  const Placement split = On(Place::kSplit, Toy(), Card(300 * kMiB), Host(kGiB), wishes);
   EXPECT_THAT(split.frames, ElementsAre(0, 12, 16, 12));
   EXPECT_THAT(split.Line(), HasSubstr("0 of 16 in 1 bank, 12 of 16 in 2 banks, 16 of 16 in 1 bank "
                                       "(40 of 64)"));
   wishes.frames = 3;
-  EXPECT_THAT(PlaceOnCard(Place::kSplit, Toy(), Card(300 * kMiB), Host(kGiB), wishes).frames,
+  EXPECT_THAT(On(Place::kSplit, Toy(), Card(300 * kMiB), Host(kGiB), wishes).frames,
               ElementsAre(0, 3, 16, 3));
 }
 
 TEST(Placement, LoadingCountsOnlyWhereItsRoomsPassWhatComesAfter) {
   SeatSizes sizes = Toy();
-  sizes.card_loading = 39 * kMiB;  // beside: 40
-  EXPECT_EQ(PlaceOnCard(Place::kCard, sizes, Card(kGiB), Host(kGiB)).card->total(), 396 * kMiB);
-  sizes.card_loading = 49 * kMiB;  // 50 in granules
-  EXPECT_EQ(Term(*PlaceOnCard(Place::kCard, sizes, Card(kGiB), Host(kGiB)).card, "loading"),
+  sizes.stages[0].loading = 39 * kMiB;  // beside: 40
+  EXPECT_EQ(On(Place::kCard, sizes, Card(kGiB), Host(kGiB)).stages[0].plan.total(), 396 * kMiB);
+  sizes.stages[0].loading = 49 * kMiB;  // 50 in granules
+  EXPECT_EQ(Term(On(Place::kCard, sizes, Card(kGiB), Host(kGiB)).stages[0].plan, "loading"),
             10 * kMiB);
   sizes.host_loading = 64 * kMiB;
-  EXPECT_EQ(
-      Term(PlaceOnCard(Place::kCard, sizes, Card(kGiB), Host(kGiB)).host, "pinned while loading"),
-      61 * kMiB);
+  EXPECT_EQ(Term(On(Place::kCard, sizes, Card(kGiB), Host(kGiB)).host, "pinned while loading"),
+            61 * kMiB);
 }
 
 TEST(Placement, ADensePartTooLargeForTheCardIsRefusedWithEveryTermAndNoFrames) {
-  const Placement split = PlaceOnCard(Place::kSplit, Toy(), Card(139 * kMiB), Host(kGiB));
+  const Placement split = On(Place::kSplit, Toy(), Card(139 * kMiB), Host(kGiB));
   EXPECT_THAT(split.frames, Each(0U));
   const Refusal refusal = RefusalOf([&] { split.Check(); });
   EXPECT_EQ(refusal.kind, ErrorKind::kNoMemory);
@@ -176,21 +187,21 @@ TEST(Placement, ADensePartTooLargeForTheCardIsRefusedWithEveryTermAndNoFrames) {
 
 TEST(Placement, WhatTheHostCannotHoldIsRefusedNamingWhatWouldBePaged) {
   // 64 - 40 experts of 5 MiB and 3 MiB pinned: 123.
-  const Placement split = PlaceOnCard(Place::kSplit, Toy(), Card(300 * kMiB), Host(122 * kMiB));
+  const Placement split = On(Place::kSplit, Toy(), Card(300 * kMiB), Host(122 * kMiB));
   const Refusal refusal = RefusalOf([&] { split.Check(); });
   EXPECT_EQ(refusal.kind, ErrorKind::kNoMemory);
   EXPECT_THAT(refusal.message,
               AllOf(HasSubstr("planes k 30.0 MiB"), HasSubstr("experts 120.0 MiB + pinned 3.0 MiB"),
                     HasSubstr("1.0 MiB would have to be paged from disk, which is not offered")));
-  PlaceOnCard(Place::kSplit, Toy(), Card(300 * kMiB), Host(123 * kMiB)).Check();
+  On(Place::kSplit, Toy(), Card(300 * kMiB), Host(123 * kMiB)).Check();
 }
 
 TEST(Placement, AWholeModelIsRefusedWithTheCardsTerms) {
-  const Placement whole = PlaceOnCard(Place::kCard, Toy(), Card(395 * kMiB), Host(kGiB));
+  const Placement whole = On(Place::kCard, Toy(), Card(395 * kMiB), Host(kGiB));
   EXPECT_THAT(RefusalOf([&] { whole.Check(); }).message,
               AllOf(HasSubstr("card plan: weights 100.0 MiB + experts 256.0 MiB"),
                     HasSubstr("it does not fit"), HasSubstr("--device none")));
-  EXPECT_THAT(PlaceOnCard(Place::kCard, Toy(), Card(396 * kMiB), Host(kGiB)).Line(),
+  EXPECT_THAT(On(Place::kCard, Toy(), Card(396 * kMiB), Host(kGiB)).Line(),
               HasSubstr("plan: card on CUDA0; all 64 experts on the card; 2 slots of 1024 rows"));
 }
 

@@ -14,7 +14,8 @@ namespace {
 // Qwen3-30B-A3B's shapes in Q4_K_M, as docs/measurements/card.md has them: 48 layers of 128
 // experts, 8 used, 2,048 wide and 768 inside; 1.92 GB a token; 2.72 G multiply-adds of a row.
 SeatWork Thirty() {
-  SeatWork work{.layers = 48};
+  SeatWork work;
+  work.layers = 48;
   const uint64_t expert_macs = uint64_t{3} * 2048 * 768;
   const uint64_t expert_bytes = 2'856'960;  // mean of Q4_K and Q6_K down
   for (int i = 0; i < 48; ++i) {
@@ -33,6 +34,11 @@ Placement Placed(Place place, uint32_t frames, int32_t ubatch = 512) {
   placement.rows_max = ubatch;
   placement.experts.assign(48, 128);
   placement.frames.assign(48, frames);
+  if (place == Place::kHost) return placement;
+  PlacedStage& stage = placement.stages.emplace_back();
+  stage.device = "CUDA0";
+  stage.layers = {0, 48};
+  for (uint32_t bank = 0; bank < 48; ++bank) stage.banks.push_back(bank);
   return placement;
 }
 
@@ -100,7 +106,7 @@ TEST(Predict, ASplitWaitsForWhatTheHostComputes) {
 // One bank of 128 experts, 43 with frames, and a card that takes no time: 85 experts of 32 rows
 // each, which take the link 50 us and the host 20 + 32 * 2.5 = 100. 100 us go to waiting for picks.
 struct OneBank {
-  SeatWork work{.layers = 1, .banks = {{.experts = 128, .used = 8, .bytes = 2'750'000, .macs = 0}}};
+  SeatWork work = {{}, 1, {{.experts = 128, .used = 8, .bytes = 2'750'000, .macs = 0}}, {}};
   MachineRates rates{
       .host_read = 1,
       .experts = {.bytes = 2'750'000,
@@ -115,6 +121,8 @@ struct OneBank {
     Placement placement = Placed(Place::kSplit, frames, std::max(rows, rows_max));
     placement.experts.resize(1);
     placement.frames.resize(1);
+    placement.stages[0].layers = {0, 1};
+    placement.stages[0].banks = {0};
     return Predict(placement, work, rates, 0, rows);
   }
   // Beside what goes to waiting for picks.

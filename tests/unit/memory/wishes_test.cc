@@ -19,16 +19,18 @@ constexpr uint32_t kLayers = 6;
 // Layers 1 to 5 of six have experts.
 std::vector<BankWish> Wishes(const PlacementRequest& request) {
   std::vector<BankNames> banks;
-  std::vector<std::string> others = {"token_embd.weight", "output.weight"};
+  std::vector<OtherName> others = {{"token_embd.weight", "CUDA0"}, {"output.weight", "CUDA0"}};
   for (int32_t layer = 0; layer < static_cast<int32_t>(kLayers); ++layer) {
     const std::string block = "blk." + std::to_string(layer) + ".";
-    others.push_back(block + "attn_q.weight");
+    others.push_back({block + "attn_q.weight", "CUDA0"});
     if (layer == 0) continue;
     banks.push_back({layer,
+                     "CUDA0",
                      {block + "ffn_gate_exps.weight", block + "ffn_up_exps.weight",
                       block + "ffn_down_exps.weight"}});
   }
-  return WishesOf(request, kLayers, banks, others, "CUDA0");
+  const std::string card = "CUDA0";
+  return WishesOf(request, kLayers, banks, others, {&card, 1});
 }
 
 PlacementRequest Rules(std::string_view text) { return {.rules = ParseTensorRules(text)}; }
@@ -97,7 +99,7 @@ TEST(Wishes, ARuleWithoutEffectAnotherCardAndAnEndlessSearchAreRefused) {
   EXPECT_THAT(RuleRefusal(Rules("shexp=CPU")), HasSubstr("says nothing about this model"));
   EXPECT_THAT(RuleRefusal(Rules("exps=CPU,up_exps=CPU")), HasSubstr("up_exps=CPU"));
   EXPECT_THAT(RuleRefusal(Rules("exps=CUDA1")),
-              AllOf(HasSubstr("exps=CUDA1"), HasSubstr("CUDA0"), HasSubstr("several cards")));
+              AllOf(HasSubstr("exps=CUDA1"), HasSubstr("planned for CUDA0; --device")));
   EXPECT_THAT(RuleRefusal(Rules(R"(^(?:[a-z0-9._]+)+[!?]$=CPU)")), HasSubstr("match limit"));
 }
 
