@@ -462,6 +462,7 @@ exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
   options.auto_splits = settings.fit;
   options.card_budget = settings.card_budget_bytes;
   options.card_margin = settings.fit_margin_bytes;
+  options.card_margins = settings.fit_margins_bytes;
   options.host_budget = settings.host_budget_bytes;
   options.weight_source = settings.load_mode;
   options.residency.kind = settings.residency;

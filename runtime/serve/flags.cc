@@ -12,6 +12,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/utf8.h"
+#include "runtime/serve/card_flags.h"
 #include "runtime/serve/chat_prompt.h"
 
 namespace bloomery::serve {
@@ -334,41 +335,9 @@ std::string Unescape(const std::string& text) {
   return out;
 }
 
-// Of flags that cannot both be meant, both are named.
-void CheckPlacing(const ServeSettings& settings) {
-  using exec::Place;
-  const exec::PlacementRequest& placing = settings.placing;
-  const std::string place = "--place " + std::string(exec::NameOf(placing.place));
-  const auto contradicts = [](const std::string& flag, const std::string& other) {
-    Refuse(flag, "cannot be given together with " + other);
-  };
-  const bool no_card = settings.device == "none" || settings.device == "cpu";
-  if (placing.place == Place::kCard || placing.place == Place::kSplit) {
-    if (no_card) contradicts(place, "--device " + settings.device);
-    if (placing.card_layers == 0U) contradicts(place, "--gpu-layers 0");
-  }
-  const std::string kept = placing.KeptFromCard(0, 0);
-  if (placing.place == Place::kCard && !kept.empty()) contradicts(place, kept);
-  if (placing.place == Place::kHost) {
-    if (!no_card && settings.device != "auto") contradicts(place, "--device " + settings.device);
-    if (placing.card_layers.value_or(0) > 0) {
-      contradicts(place, "--gpu-layers " + std::to_string(*placing.card_layers));
-    }
-  }
-  for (const exec::TensorRule& rule : placing.rules) {
-    const std::string text = "--override-tensor " + Printable(rule.Text());
-    if (rule.OnHost()) {
-      if (placing.place == Place::kCard) contradicts(place, text);
-      continue;
-    }
-    if (placing.place == Place::kHost) contradicts(place, text);
-    if (no_card) contradicts("--device " + settings.device, text);
-    if (placing.card_layers == 0U) contradicts("--gpu-layers 0", text);
-  }
-}
-
 void Finish(ServeSettings& settings) {
   CheckPlacing(settings);
+  TakeOneCard(settings);
   if (settings.escape) {
     for (std::string& text : settings.stop) text = Unescape(text);
     for (std::string& text : settings.sampling.dry_sequence_breakers) text = Unescape(text);

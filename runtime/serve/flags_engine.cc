@@ -4,6 +4,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
 #include "runtime/exec/residency_driver.h"
+#include "runtime/serve/card_flags.h"
 #include "runtime/serve/flag_rows.h"
 
 namespace bloomery::serve::rows {
@@ -63,27 +64,6 @@ void AddTensorRules(S& s, const I& i) {
   }
 }
 
-// MiB; llama-server takes one for each card.
-void SetFitMargin(S& s, const I& i) {
-  uint32_t mib = 0;
-  const char* const end = i.text.data() + i.text.size();
-  const auto [stop, error] = std::from_chars(i.text.data(), end, mib);
-  if (i.text.find(',') != std::string::npos) {
-    throw Error(ErrorKind::kUsage, "several cards are not offered in this version");
-  }
-  if (error != std::errc() || stop != end) throw Error(ErrorKind::kUsage, "expected MiB");
-  s.fit_margin_bytes = uint64_t{mib} << 20;
-}
-
-// "1", "1,0": shares of which one is not zero.
-bool IsOneShare(std::string_view text) {
-  int shares = 0;
-  for (const std::string& share : SplitList(text)) {
-    shares += share.find_first_not_of("0.") != std::string::npos ? 1 : 0;
-  }
-  return shares <= 1;
-}
-
 constexpr int32_t kDraftMax = limits::kWindowRowsMax - 1;
 
 engine::DraftKind DraftKindOf(std::string_view text) {
@@ -109,8 +89,8 @@ bool SetSpecType(S& s, const I& i) {
   return true;
 }
 
-constexpr std::string_view kNoCard =
-    "the dense part of a model lies on one card, or with the host, in this version";
+constexpr std::string_view kDenseTogether =
+    "Dense weights and states of all layers lie on cards, or all with the host.";
 
 // Packed by hand: one field a line, as clang-format would have it, is three times as long.
 // clang-format off
@@ -289,41 +269,49 @@ constexpr Flag kFlags[] = {
     {.group = "Engine", .names = "--no-host", .env = "LLAMA_ARG_NO_HOST", .value = kSwitch,
      .support = kIgnored, .help = kHintOnly},
     {.group = "Engine", .names = "--op-offload", .negative = "--no-op-offload", .value = kSwitch,
-     .support = kIgnored, .help = kNoCard},
+     .support = kIgnored, .help = kDenseTogether},
     {.group = "Engine", .names = "-dt --defrag-thold", .env = "LLAMA_ARG_DEFRAG_THOLD",
      .value = kReal, .metavar = "N", .support = kIgnored, .help = kHintOnly},
     {.group = "Engine", .names = "-ngl --gpu-layers --n-gpu-layers",
      .env = "LLAMA_ARG_N_GPU_LAYERS", .value = kText, .metavar = "N", .fallback = "auto",
-     .help = "Layers that may have experts on the card: the last N. Their dense weights and states "
+     .help = "Layers that may have experts on a card: the last N. Their dense weights and states "
              "are there for all layers. 0: as --device none; auto, all, -1 or as many as the "
              "model has: every layer may.",
      .apply = &ApplyCardLayers},
     {.group = "Engine", .names = "--place", .env = "BLOOMERY_PLACE", .value = kChoice,
      .metavar = "WHERE", .fallback = "auto", .choices = exec::kPlaceChoices,
-     .help = "card: all of the model on one card; split: dense weights and states there, as many "
-             "experts of each layer as fit, and the others with the host; host: no card; auto: "
-             "card where the model fits one whole, else split (not with --fit off), else host.",
+     .help = "card: all of the model on one card or on several; split: dense weights and states there, "
+             "as many experts of each layer as fit, and the others with the host; host: no card; auto: "
+             "card where the model fits so, else split (not with --fit off), else host.",
      .apply = BLOOMERY_SET(s.placing.place = exec::PlaceOf(i.text))},
     {.group = "Engine", .names = "-dev --device", .env = "LLAMA_ARG_DEVICE", .value = kText,
-     .metavar = "NAME", .fallback = "auto",
-     .help = "Where the model runs: auto takes the first card that --place has room on, else the "
-             "CPU, and says so; none; or one card (--list-devices names them).",
-     .apply = BLOOMERY_SET(s.device = i.text)},
+     .metavar = "LIST", .fallback = "auto",
+     .help = "Where the model runs: auto takes the first card that holds all of it, else all cards "
+             "together, else the CPU, and says so; none; or cards, in the order in which they take layers: "
+             "CUDA0 or CUDA0,CUDA1 (--list-devices names them).",
+     .apply = BLOOMERY_SET(SetDevice(s, i))},
     {.group = "Engine", .names = "--list-devices", .value = kSwitch,
      .help = "Print the cards of this machine and exit.",
      .apply = BLOOMERY_SET(s.list_devices = i.on)},
-    {.group = "Engine", .names = "-mg --main-gpu", .env = "LLAMA_ARG_MAIN_GPU", .value = kInteger,
-     .metavar = "N", .support = kIgnored, .help = kNoCard},
-    {.group = "Engine", .names = "-sm --split-mode", .env = "LLAMA_ARG_SPLIT_MODE", .value = kText,
-     .metavar = "MODE", .support = kIgnored, .help = kNoCard},
     {.group = "Engine", .names = "-ts --tensor-split", .env = "LLAMA_ARG_TENSOR_SPLIT",
-     .value = kText, .metavar = "LIST", .support = kRefused,
-     .help = "Several cards are not offered in this version.",
-     .apply = BLOOMERY_ACCEPT_IF(IsOneShare(i.text))},
+     .value = kText, .metavar = "LIST", .fallback = "by what each card has room for",
+     .help = "Shares of the layers, one a card of --device (auto: of the machine), in that order: 3,1 or "
+             "3/1; a card that is left out, or has 0, gets none.",
+     .apply = BLOOMERY_SET(SetCardShares(s, i))},
+    {.group = "Engine", .names = "-sm --split-mode", .env = "LLAMA_ARG_SPLIT_MODE", .value = kText,
+     .metavar = "MODE", .fallback = "layer",
+     .help = "layer: of several cards each has layers of its own. none: one card, that of --main-gpu. row and "
+             "tensor are refused: layers are not divided among cards.",
+     .apply = BLOOMERY_SET(SetSplitMode(s, i))},
+    {.group = "Engine", .names = "-mg --main-gpu", .env = "LLAMA_ARG_MAIN_GPU", .value = kInteger,
+     .metavar = "N", .fallback = "0", .min = 0, .max = kIntMax,
+     .help = "With --split-mode none: the card, counted from 0 in --device (auto: in the machine). Without it, "
+             "no effect.",
+     .apply = BLOOMERY_SET(s.main_card = static_cast<uint32_t>(i.integer))},
     {.group = "Engine", .names = "-ot --override-tensor", .env = "LLAMA_ARG_OVERRIDE_TENSOR",
      .value = kText, .metavar = "REGEX=PLACE,…", .fallback = "none", .repeats = true,
      .help = "Experts of the layers in whose tensors' names REGEX is found: CPU or host keeps them "
-             "from the card, card or CUDA0 puts all of them there. The first that is found counts; "
+             "from the cards, card or CUDA0 puts all of them on theirs. The first that is found counts; "
              "gate, up and down of a layer go together; may be repeated.",
      .apply = BLOOMERY_SET(AddTensorRules(s, i))},
     {.group = "Engine", .names = "-cmoe --cpu-moe", .env = "LLAMA_ARG_CPU_MOE", .value = kSwitch,
@@ -334,10 +322,10 @@ constexpr Flag kFlags[] = {
      .help = "Keep the experts of the first N layers with the host.",
      .apply = BLOOMERY_SET(SetHostExpertLayers(s, i))},
     {.group = "Engine", .names = "-ncffn --n-cpu-ffn", .env = "LLAMA_ARG_N_CPU_FFN",
-     .value = kInteger, .metavar = "N", .support = kIgnored, .help = kNoCard},
+     .value = kInteger, .metavar = "N", .support = kIgnored, .help = kDenseTogether},
     {.group = "Engine", .names = "--card-budget", .env = "BLOOMERY_CARD_BUDGET", .value = kText,
-     .metavar = "BYTES", .fallback = "what the card has free",
-     .help = "Memory of the card the server may plan with: bytes, or a number with KiB, MiB or GiB.",
+     .metavar = "BYTES", .fallback = "what each has free",
+     .help = "Memory of each card that the server may plan with: bytes, or a number with KiB, MiB or GiB.",
      .apply = BLOOMERY_SET(s.card_budget_bytes = BytesOf(i.text))},
     {.group = "Engine", .names = "-fit --fit", .env = "LLAMA_ARG_FIT", .value = kChoice,
      .metavar = "WHEN", .fallback = "on", .choices = "on|off",
@@ -345,15 +333,16 @@ constexpr Flag kFlags[] = {
              "before experts leave the card; what was given is not.",
      .apply = BLOOMERY_SET(s.fit = i.text == "on")},
     {.group = "Engine", .names = "-fitt --fit-target", .env = "LLAMA_ARG_FIT_TARGET",
-     .value = kText, .metavar = "MiB", .fallback = "1024",
-     .help = "Of the card's free memory, what contexts and experts that are chosen to fit leave.",
-     .apply = BLOOMERY_SET(SetFitMargin(s, i))},
+     .value = kText, .metavar = "MiB,…", .fallback = "1024",
+     .help = "Of each card's free memory, what contexts and experts that are chosen to fit leave: one value "
+             "for all, or one a card of --device (auto: of the machine); of a list, those left out are 1024.",
+     .apply = BLOOMERY_SET(SetFitMargins(s, i))},
     {.group = "Engine", .names = "-fitc --fit-ctx", .env = "LLAMA_ARG_FIT_CTX", .value = kInteger,
      .metavar = "N", .fallback = "4096", .min = 1, .max = kIntMax,
      .help = "The least that a context is made by --fit, over all slots.",
      .apply = BLOOMERY_SET(s.fit_context = static_cast<int>(i.integer))},
     {.group = "Engine", .names = "-kvo --kv-offload", .negative = "-nkvo --no-kv-offload",
-     .env = "LLAMA_ARG_KV_OFFLOAD", .value = kSwitch, .support = kIgnored, .help = kNoCard},
+     .env = "LLAMA_ARG_KV_OFFLOAD", .value = kSwitch, .support = kIgnored, .help = kDenseTogether},
     {.group = "Engine", .names = "--rpc", .env = "LLAMA_ARG_RPC", .value = kText,
      .metavar = "SERVERS", .support = kRefused,
      .help = "The server does not compute on other machines."},

@@ -38,16 +38,23 @@ struct ServeSettings {
   std::string isa = "auto";   // exec::kKernelChoices
   bool delta_chunks = false;  // exec::SeatOptions
   exec::LoadMode load_mode = exec::LoadMode::kAuto;
-  std::string device = "auto";  // "auto", "none", or a card: "CUDA0"
-  bool list_devices = false;    // only print the cards
+  // "auto", "none", or cards in the order in which they take layers: "CUDA0", "CUDA1,CUDA0".
+  std::string device = "auto";
+  bool list_devices = false;  // only print the cards
+  // Of the layers, card by card of `device` (auto: of the machine); empty: by the cards' room.
+  std::vector<double> card_shares;
+  bool one_card = false;              // of `device` or of the machine, no more
+  std::optional<uint32_t> main_card;  // which one; none: the first
   // What may lie on the card; card_layers 0: nothing.
   exec::PlacementRequest placing;
-  bool fit = true;                         // sizes that were not given are chosen to fit
-  uint64_t fit_margin_bytes = 1024 << 20;  // of what the card has free, that those leave
-  int fit_context = 4096;                  // the least they come to, over all slots
-  uint64_t card_budget_bytes = 0;          // 0: what the card has free
-  uint64_t host_budget_bytes = 0;          // 0: what the machine has available
-  int threads = 0;                         // 0: one a core
+  bool fit = true;  // sizes that were not given are chosen to fit
+  // Of what each card has free, that those leave; of the first cards, where several were given.
+  uint64_t fit_margin_bytes = 1024 << 20;
+  std::vector<uint64_t> fit_margins_bytes;
+  int fit_context = 4096;          // the least they come to, over all slots
+  uint64_t card_budget_bytes = 0;  // of each card; 0: what it has free
+  uint64_t host_budget_bytes = 0;  // 0: what the machine has available
+  int threads = 0;                 // 0: one a core
 
   // Network.
   std::vector<std::string> hosts{"127.0.0.1"};

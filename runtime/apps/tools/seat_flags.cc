@@ -41,6 +41,7 @@ void SetPlacing(const SeatFlags& flags, exec::SeatOptions& options) {
     sources.arguments.emplace_back(name);
     sources.arguments.push_back(value);
   };
+  give("--tensor-split", flags.card_shares);
   give("--place", flags.place);
   give("--gpu-layers", flags.card_layers);
   give("--n-cpu-moe", flags.host_expert_layers);
@@ -55,10 +56,11 @@ void SetPlacing(const SeatFlags& flags, exec::SeatOptions& options) {
   options.card_budget = settings.card_budget_bytes;
   options.host_budget = settings.host_budget_bytes;
   options.card_margin = settings.fit_margin_bytes;
+  options.card_margins = settings.fit_margins_bytes;
   options.residency.kind = settings.residency;
   options.residency.trace = settings.routing_trace;
   options.delta_chunks = settings.delta_chunks;
-  options.device = settings.placing.card_layers == 0U ? "none" : flags.device;
+  options.device = settings.placing.card_layers == 0U ? "none" : settings.device;
 }
 
 }  // namespace
@@ -73,9 +75,12 @@ void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
       .Number({"-ub", "--ubatch-size"}, "N", "rows of one pass", 1, 1 << 16, &flags.ubatch)
       .Text({"--isa", "--kernels"}, "NAME", "kernels to run: auto, or an instruction set",
             &flags.kernels)
-      .Text({"-dev", "--device"}, "NAME",
-            "auto: a card, the model whole or split, else the CPU; none; or a card, CUDA0",
+      .Text({"-dev", "--device"}, "LIST",
+            "auto: a card, or all, the model whole or split, else the CPU; none; or cards, "
+            "CUDA0,CUDA1",
             &flags.device)
+      .Text({"-ts", "--tensor-split"}, "LIST", "shares of the layers, one a card, as 3,1",
+            &flags.card_shares)
       .Text({"--place"}, "WHERE", "auto, card, split or host, as the server has it", &flags.place)
       .Text({"-ngl", "--gpu-layers"}, "N", "layers that may have experts on the card",
             &flags.card_layers)

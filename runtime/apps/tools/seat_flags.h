@@ -25,6 +25,7 @@ struct SeatFlags {
   std::string load_mode = "auto";
   std::string device = "auto";
   // As written; empty: not given. The server's table of flags reads them.
+  std::string card_shares;
   std::string place;
   std::string card_layers;
   std::string host_expert_layers;
@@ -36,8 +37,9 @@ struct SeatFlags {
   std::string delta_rule;
 };
 
-// -m, --plugin-dir, -ub, -dev, --isa (also --kernels), -ctk, -ctv, -lm, --mmap, --no-mmap, --place,
-// -ngl, -ncmoe, -ot, --card-budget, --host-budget, --residency, --routing-trace, --delta-rule.
+// -m, --plugin-dir, -ub, -dev, -ts, --isa (also --kernels), -ctk, -ctv, -lm, --mmap, --no-mmap,
+// --place, -ngl, -ncmoe, -ot, --card-budget, --host-budget, --residency, --routing-trace,
+// --delta-rule.
 void AddSeatFlags(Arguments& arguments, SeatFlags& flags);
 
 struct LoadedSeat {
