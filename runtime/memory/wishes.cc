@@ -129,8 +129,8 @@ void CheckCard(const TensorRule& rule, std::span<const std::string> cards, const
   if (rule.OnHost() || rule.place == "card" || rule.place == card) return;
   const std::string refused = kFlag + Printable(rule.Text()) + ":";
   if (std::ranges::find(cards, rule.place) != cards.end()) {
-    Refuse(refused + what_lies + " on " + card + ", with the layers there, not on " + rule.place +
-           "; rules move no layers between cards, --tensor-split does");
+    Refuse(refused + what_lies + " on " + card + ", not on " + rule.place +
+           "; rules move nothing between cards, --tensor-split moves layers");
   }
   std::string names;
   for (const std::string& each : cards) names += (names.empty() ? "" : ", ") + each;

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/support/refusal.h"
 #include "tests/unit/exec/toy_seat.h"
 
@@ -131,6 +133,167 @@ TEST_F(PlacingTest, RulesAreHeldAgainstTheNamesInTheFile) {
   EXPECT_THAT(Place(1000).frames, ElementsAre(0, 8));
   options_.placing.rules = memory::ParseTensorRules("table=CPU");
   EXPECT_THAT(RefusalOf([&] { Place(1000); }).message, HasSubstr("'table'"));
+}
+
+// The same model, a layer on each of two cards: 10 MiB of dense weights and 3 a frame on each.
+class CardsTest : public PlacingTest {
+ protected:
+  memory::Placement On(uint64_t first, uint64_t second, bool auto_splits = false) {
+    options_.auto_splits = auto_splits;
+    const std::array<memory::CardRoom, 2> cards = {
+        {{.id = "CUDA0", .free = first * kMiB}, {.id = "CUDA1", .free = second * kMiB}}};
+    const std::array<memory::LayerRange, 2> layers = {{{0, 1}, {1, 2}}};
+    return ChooseOnCards(options_, toy_.description, cards, layers, [&](memory::Place place) {
+      memory::SeatSizes sizes;
+      sizes.banks.resize(2, {.experts = 8, .used = 2, .card_parts = {kMiB, kMiB, kMiB}});
+      for (uint32_t i = 0; i < 2; ++i) {
+        sizes.stages.push_back({.layers = layers.at(i), .banks = {i}, .dense = 10 * kMiB});
+        if (place == memory::Place::kSplit) sizes.stages[i].beside.push_back({"maps", kMiB});
+      }
+      return sizes;
+    });
+  }
+};
+
+TEST_F(CardsTest, AModelIsWholeWhereEveryCardHasRoomAndElseSplitOnAll) {
+  const memory::Placement whole = On(34, 34, true);
+  EXPECT_EQ(whole.place, Place::kCard);
+  EXPECT_EQ(whole.device, "CUDA0,CUDA1");
+  EXPECT_TRUE(whole.Fits());
+  EXPECT_FALSE(On(34, 33).Fits());
+  const memory::Placement split = On(100, 23, true);  // 11 + 3 n
+  EXPECT_EQ(split.place, Place::kSplit);
+  EXPECT_THAT(split.frames, ElementsAre(8, 4));
+  EXPECT_TRUE(split.SplitUnasked());
+  EXPECT_THAT(split.Choice(), AllOf(HasSubstr("takes 34.0 MiB of CUDA0, which has 100.0 MiB"),
+                                    HasSubstr("and 34.0 MiB of CUDA1, which has 23.0 MiB"),
+                                    HasSubstr("12 of 16 experts lie there")));
+  // Sizing a context goes by the whole model on the card that lacks most.
+  EXPECT_EQ(split.Need().need, 34 * kMiB);
+  EXPECT_EQ(split.Need().room, 23 * kMiB);
+  options_.card_frames = 5;
+  EXPECT_THAT(On(100, 100).frames, ElementsAre(5, 5));
+}
+
+TEST_F(CardsTest, RulesAreHeldAgainstTheCardOfTheLayer) {
+  options_.placing.rules = memory::ParseTensorRules(R"(\.0$=CUDA0,\.1$=CPU)");
+  EXPECT_THAT(On(100, 100).frames, ElementsAre(8, 0));
+  options_.placing.rules = memory::ParseTensorRules(R"(\.1$=CUDA0)");
+  EXPECT_THAT(RefusalOf([&] { On(100, 100); }).message,
+              AllOf(HasSubstr("layer 1 lie on CUDA1"), HasSubstr("not on CUDA0")));
+  // The table is no layer's: it is the first card's, what else is none's the last one's.
+  toy_.description.weights[toy_.table.index].role = BL_ROLE_TABLE;
+  toy_.Add("head", {256, 24});
+  options_.placing.rules = memory::ParseTensorRules("^table$=CUDA0,head=CUDA1");
+  EXPECT_EQ(On(100, 100).place, Place::kCard);
+  options_.placing.rules = memory::ParseTensorRules("^table$=CUDA1");
+  EXPECT_THAT(RefusalOf([&] { On(100, 100); }).message, HasSubstr("'table' lies on CUDA0"));
+}
+
+// Four layers; a weight's bytes and a plane's are what the test says.
+class CutLayersTest : public testing::Test {
+ protected:
+  CutLayersTest() {
+    toy_.description.layers = 4;
+    toy_.description.weights.clear();
+  }
+
+  plugin::Weight& Add(int32_t layer, uint64_t bytes) {
+    plugin::Weight weight;
+    weight.present = true;
+    weight.layer = layer;
+    weight.tensor = toy_.description.weights.size();
+    toy_.description.weights.push_back(weight);
+    bytes_.push_back(bytes);
+    return toy_.description.weights.back();
+  }
+
+  // Where the second card's layers begin, with so much room on both.
+  uint32_t Border(uint64_t first, uint64_t second) {
+    const std::array<memory::CardRoom, 2> cards = {
+        {{.id = "CUDA0", .free = first}, {.id = "CUDA1", .free = second}}};
+    const std::vector<memory::LayerRange> ranges = CutLayers(
+        options_, toy_.description, cards, [&](uint32_t weight) { return bytes_.at(weight); },
+        [&](uint32_t plane) { return planes_.at(plane); });
+    EXPECT_EQ(ranges.size(), 2U);
+    EXPECT_EQ(ranges[0].first, 0U);
+    EXPECT_EQ(ranges[0].end, ranges[1].first);
+    EXPECT_EQ(ranges[1].end, 4U);
+    return ranges[0].end;
+  }
+
+  ToySeat toy_;
+  SeatOptions options_;
+  std::vector<uint64_t> bytes_;
+  std::vector<uint64_t> planes_;
+};
+
+TEST_F(CutLayersTest, WeightsAndPlanesOfALayerCountForIt) {
+  for (int32_t layer = 0; layer < 4; ++layer) Add(layer, 10);
+  EXPECT_EQ(Border(100, 100), 2U);
+  EXPECT_EQ(Border(300, 100), 3U);
+  // A plane of 20 bytes makes layer 0 as much as three others.
+  toy_.description.planes.push_back({.name = "k", .layer = 0});
+  planes_ = {20};
+  EXPECT_EQ(Border(100, 100), 1U);
+  Add(3, 20).present = false;  // not there: nobody asks for it
+  bytes_.back() = 1000;
+  EXPECT_EQ(Border(100, 100), 1U);
+}
+
+TEST_F(CutLayersTest, TablesAreBeforeTheLayersAndTheRestAndTheDraftHeadBehindThem) {
+  for (int32_t layer = 0; layer < 4; ++layer) Add(layer, 10);
+  Add(-1, 20).role = BL_ROLE_TABLE;
+  EXPECT_EQ(Border(100, 100), 1U);  // 30 and 30
+  plugin::Weight& head = Add(-1, 20);
+  EXPECT_EQ(Border(100, 100), 2U);
+  // A tied head is the table's bytes: on the last card they lie once more.
+  head.alias = true;
+  head.tensor = 4;
+  EXPECT_EQ(Border(100, 100), 2U);
+  // The draft head's table and projection: the table's bytes are there already.
+  plugin::Weight& draft_table = Add(-1, 20);
+  draft_table.owner = BL_OWNER_DRAFT;
+  draft_table.role = BL_ROLE_TABLE;
+  draft_table.alias = true;
+  draft_table.tensor = 4;
+  EXPECT_EQ(Border(100, 100), 2U);
+  Add(4, 20).owner = BL_OWNER_DRAFT;
+  EXPECT_EQ(Border(100, 100), 3U);  // 20 + 30, and 10 + 40
+}
+
+TEST_F(CutLayersTest, SharesGoBeforeRooms) {
+  for (int32_t layer = 0; layer < 4; ++layer) Add(layer, 10);
+  options_.shares = {4, 1};
+  EXPECT_EQ(Border(1, 1000), 4U);
+  options_.shares = {1, 4};
+  EXPECT_EQ(Border(1000, 1), 1U);
+}
+
+TEST_F(PlacingTest, WorkSaysWhatIsOfEachLayer) {
+  const auto add = [&](const std::string& name, int32_t layer, uint64_t rows) {
+    toy_.Add(name, {256, rows}, TensorType::kQ8_0);
+    toy_.description.weights.back().layer = layer;
+  };
+  add("a", 0, 128);
+  add("b", 1, 64);
+  add("behind", -1, 32);
+  add("draft", 1, 16);
+  toy_.description.weights.back().owner = BL_OWNER_DRAFT;
+  toy_.AddPlane("k", 64, BL_F16);
+  toy_.description.planes.back().layer = 1;
+  toy_.description.weights[toy_.table.index].role = BL_ROLE_TABLE;
+  const memory::SeatWork work = WorkOf(toy_.description);
+  const auto bytes = [](uint64_t rows) { return 256 * rows / 32 * 34; };
+  ASSERT_EQ(work.of_layers.size(), 2U);
+  EXPECT_EQ(work.of_layers[0],
+            (memory::DenseWork{.dense_bytes = bytes(128), .dense_macs = 256 * 128}));
+  EXPECT_EQ(work.of_layers[1],
+            (memory::DenseWork{
+                .dense_bytes = bytes(64), .dense_macs = 256 * 64, .context_row_bytes = 128}));
+  EXPECT_EQ(work.dense_bytes, bytes(128 + 64 + 32 + 16));
+  EXPECT_EQ(work.dense_macs, 256U * (128 + 64 + 32 + 16));
+  EXPECT_EQ(work.context_row_bytes, 128U);
 }
 
 TEST_F(PlacingTest, WorkCountsEveryWeightOnceAndTheBanksByExpert) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/support/refusal.h"
 
 namespace bloomery::memory {
@@ -229,6 +231,157 @@ TEST(Placement, NamesOfPlacesAreReadBack) {
     EXPECT_EQ(PlaceOf(NameOf(place)), place);
   }
   EXPECT_EQ(RefusalOf([] { PlaceOf("gpu"); }).kind, ErrorKind::kUsage);
+}
+
+// The toy on two cards: layers 0 to 2 take 100 + 40 MiB beside their experts, layer 3 50 + 20.
+SeatSizes Cut() {
+  SeatSizes sizes = Toy();
+  sizes.stages[0].layers = {0, 3};
+  sizes.stages[0].banks = {0, 1, 2};
+  sizes.stages.push_back({.layers = {3, 4},
+                          .banks = {3},
+                          .dense = 50 * kMiB,
+                          .beside = {{"planes k", 15 * kMiB}, {"logits", 5 * kMiB}}});
+  return sizes;
+}
+
+std::array<CardRoom, 2> Cards(uint64_t first, uint64_t second) {
+  std::array<CardRoom, 2> cards = {Card(first), Card(second)};
+  cards[1].id = "CUDA1";
+  return cards;
+}
+
+TEST(PlacementOnCards, EachStageHasAsManyFramesAsFitItsOwnCard) {
+  // A frame in each of 3 banks takes 12 MiB, of the one bank 4.
+  const Placement split = PlaceOnCards(
+      Place::kSplit, Cut(), Cards(140 * kMiB + 60 * kMiB, 70 * kMiB + 36 * kMiB), Host(kGiB));
+  EXPECT_THAT(split.frames, ElementsAre(5, 5, 5, 9));
+  EXPECT_EQ(split.stages[0].plan.total(), 200 * kMiB);
+  EXPECT_EQ(split.stages[1].plan.total(), 106 * kMiB);
+  EXPECT_EQ(split.device, "CUDA0,CUDA1");
+  EXPECT_EQ(split.ExpertsOnCard(), 24U);
+  // What no card has the host has, once: 40 experts of 5 MiB.
+  EXPECT_EQ(Term(split.host, "experts"), 200 * kMiB);
+  EXPECT_EQ(Term(split.host, "pinned"), 3 * kMiB);
+  EXPECT_EQ(split.host.terms().size(), 2U);
+  ASSERT_EQ(split.Plans().size(), 3U);
+  EXPECT_EQ(split.Plans()[1].card(), "CUDA1");
+  EXPECT_EQ(split.StageOf(2)->device, "CUDA0");
+  EXPECT_EQ(split.StageOf(3)->device, "CUDA1");
+  EXPECT_EQ(split.StageOf(4), nullptr);
+  split.Check();
+  // Either card's last byte is one stage's frame, and nothing of the other.
+  EXPECT_THAT(
+      PlaceOnCards(Place::kSplit, Cut(), Cards(200 * kMiB - 1, 106 * kMiB), Host(kGiB)).frames,
+      ElementsAre(4, 4, 4, 9));
+  EXPECT_THAT(
+      PlaceOnCards(Place::kSplit, Cut(), Cards(200 * kMiB, 106 * kMiB - 1), Host(kGiB)).frames,
+      ElementsAre(5, 5, 5, 8));
+}
+
+TEST(PlacementOnCards, TheLineNamesCardsLayersAndThePlanOfEach) {
+  EXPECT_EQ(PlaceOnCards(Place::kSplit, Cut(), Cards(200 * kMiB, 106 * kMiB), Host(kGiB)).Line(),
+            "plan: split on CUDA0, CUDA1 (layers 0 to 2, 3); experts on the cards: 5 of 16 in 3 "
+            "banks, 9 of 16 in 1 bank (24 of 64); 2 slots of 1024 rows, ubatch 512; CUDA0 plan: "
+            "weights 100.0 MiB + experts 60.0 MiB + planes k 30.0 MiB + logits 10.0 MiB = 200.0 "
+            "MiB of 200.0 MiB available (CUDA0 free but a reserve for the driver); CUDA1 plan: "
+            "weights 50.0 MiB + experts 36.0 MiB + planes k 15.0 MiB + logits 5.0 MiB = 106.0 MiB "
+            "of 106.0 MiB available (CUDA1 free but a reserve for the driver); host plan: experts "
+            "200.0 MiB + pinned 3.0 MiB = 203.0 MiB of 1.0 GiB available (MemAvailable)");
+  EXPECT_THAT(PlaceOnCards(Place::kCard, Cut(), Cards(kGiB, kGiB), Host(kGiB)).Line(),
+              HasSubstr("plan: card on CUDA0, CUDA1 (layers 0 to 2, 3); all 64 experts on the "
+                        "cards; 2 slots"));
+}
+
+TEST(PlacementOnCards, WishesHoldOnEveryCard) {
+  using enum BankWish;
+  SplitWishes wishes = {.banks = {kHost, kFree, kCard, kFree}, .frames = std::nullopt};
+  // 140 MiB and bank 2's 64 leave 60 of 264 for bank 1 alone.
+  const auto on = [&] {
+    return PlaceOnCards(Place::kSplit, Cut(), Cards(264 * kMiB, 106 * kMiB), Host(kGiB), wishes)
+        .frames;
+  };
+  EXPECT_THAT(on(), ElementsAre(0, 15, 16, 9));
+  wishes.frames = 3;
+  EXPECT_THAT(on(), ElementsAre(0, 3, 16, 3));
+}
+
+TEST(PlacementOnCards, RoomsForExpertsThatComeAreEachStagesOwn) {
+  SeatSizes sizes = Cut();
+  sizes.stages[1].moving = [](std::span<const uint32_t> frames) {
+    EXPECT_EQ(frames.size(), 4U);
+    return (16 - frames[3]) * 2 * kMiB;
+  };
+  // 70 + 4 n + 2 (16 - n): 2 frames of 106; the first card as without.
+  const Placement split =
+      PlaceOnCards(Place::kSplit, sizes, Cards(200 * kMiB, 106 * kMiB), Host(kGiB));
+  EXPECT_THAT(split.frames, ElementsAre(5, 5, 5, 2));
+  EXPECT_EQ(Term(split.stages[1].plan, "maps and rooms of experts"), 28 * kMiB);
+}
+
+TEST(PlacementOnCards, ARefusalNamesTheCardThatLacksMostAndEveryTerm) {
+  // Whole: 140 + 192 = 332 MiB and 70 + 64 = 134.
+  EXPECT_TRUE(PlaceOnCards(Place::kCard, Cut(), Cards(332 * kMiB, 134 * kMiB), Host(kGiB)).Fits());
+  const auto refusal = [&](Place place, uint64_t first, uint64_t second) {
+    const Placement placement = PlaceOnCards(place, Cut(), Cards(first, second), Host(kGiB));
+    EXPECT_FALSE(placement.CardFits());
+    const Refusal refused = RefusalOf([&] { placement.Check(); });
+    EXPECT_EQ(refused.kind, ErrorKind::kNoMemory);
+    EXPECT_THAT(refused.message, HasSubstr("CUDA0 plan: weights 100.0 MiB"));
+    EXPECT_THAT(refused.message, HasSubstr("CUDA1 plan: weights 50.0 MiB"));
+    EXPECT_THAT(refused.message, HasSubstr("--tensor-split"));
+    return refused.message;
+  };
+  EXPECT_THAT(refusal(Place::kCard, 332 * kMiB, 134 * kMiB - 1),
+              HasSubstr("does not fit CUDA1, with layers 3 and 16 experts there"));
+  EXPECT_THAT(refusal(Place::kCard, 331 * kMiB, 134 * kMiB - 1),
+              HasSubstr("does not fit CUDA0, with layers 0 to 2 and 48 experts there"));
+  EXPECT_THAT(refusal(Place::kSplit, kGiB, 69 * kMiB),
+              HasSubstr("does not fit CUDA1, with layers 3 and no expert there"));
+  std::array<CardRoom, 2> cards = Cards(kGiB, kGiB);
+  cards[1].budget = 133 * kMiB;
+  const Placement budget = PlaceOnCards(Place::kCard, Cut(), cards, Host(kGiB));
+  EXPECT_THAT(RefusalOf([&] { budget.Check(); }).message,
+              AllOf(HasSubstr("of a budget of 133.0 MiB"), HasSubstr("raise the budget")));
+}
+
+TEST(PlacementOnCards, TheHostOfAWholeModelIsChecked) {
+  const Placement whole = PlaceOnCards(Place::kCard, Cut(), Cards(kGiB, kGiB), Host(3 * kMiB - 1));
+  EXPECT_TRUE(whole.CardFits());
+  EXPECT_THAT(RefusalOf([&] { whole.Check(); }).message, HasSubstr("host plan: pinned 3.0 MiB"));
+}
+
+TEST(PlacementOnCards, NeedIsOfTheMemoryThatLacksMostOrHasLeastLeft) {
+  const auto need = [](uint64_t first, uint64_t second, uint64_t host) {
+    const Placement whole = PlaceOnCards(Place::kCard, Cut(), Cards(first, second), Host(host));
+    return std::pair(whole.Need().need, whole.Need().room);
+  };
+  const auto of = [](uint64_t needed, uint64_t room) { return std::pair(needed, room); };
+  // Of 332, 134 and 3 MiB. All fit: the least left.
+  EXPECT_EQ(need(342 * kMiB, 139 * kMiB, kGiB), of(134 * kMiB, 139 * kMiB));
+  EXPECT_EQ(need(336 * kMiB, 139 * kMiB, kGiB), of(332 * kMiB, 336 * kMiB));
+  EXPECT_EQ(need(336 * kMiB, 139 * kMiB, 4 * kMiB), of(3 * kMiB, 4 * kMiB));
+  // One lacks, whatever the others have left; several: the one that lacks most.
+  EXPECT_EQ(need(kGiB, 133 * kMiB, kGiB), of(134 * kMiB, 133 * kMiB));
+  EXPECT_EQ(need(330 * kMiB, 133 * kMiB, kGiB), of(332 * kMiB, 330 * kMiB));
+  EXPECT_EQ(need(kGiB, 133 * kMiB, kMiB), of(3 * kMiB, kMiB));
+}
+
+TEST(PlacementOnCards, AContextIsSizedToFitEveryCard) {
+  // A row takes 10 KiB of the first card and 16 of the second, beside 332 and 134 MiB.
+  const auto placed = [](int32_t context) {
+    SeatSizes sizes = Cut();
+    const auto rows = static_cast<uint64_t>(context);
+    sizes.stages[0].beside.push_back({"planes v", rows * 10 * 1024});
+    sizes.stages[1].beside.push_back({"planes v", rows * 16 * 1024});
+    return PlaceOnCards(Place::kCard, sizes,
+                        Cards(332 * kMiB + 100 * kMiB, 134 * kMiB + 150 * kMiB), Host(kGiB));
+  };
+  const auto need = [&](int32_t context) { return placed(context).Need(); };
+  // 150 MiB / 16 KiB = 9600 rows, 100 / 10 = 10240.
+  EXPECT_EQ(LargestContext(256, 65536, need), 9472);
+  EXPECT_TRUE(placed(9472).Fits());
+  EXPECT_FALSE(placed(9728).Fits());
 }
 
 // A context that costs `row` bytes each and a base, in a room.

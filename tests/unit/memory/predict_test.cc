@@ -169,6 +169,109 @@ TEST(Predict, APassOfFewRowsHasNoPlacesForExpertsThatCome) {
   EXPECT_NEAR(1e6 * 64 / bank.Of(0, 64, 512).prompt - 100, 2370, 1);
 }
 
+// The whole model's work in its 48 layers, alike, and a head behind them.
+SeatWork ByLayer(uint64_t head_bytes) {
+  SeatWork work = Thirty();
+  // The sums divide by 48 after this.
+  work.dense_bytes = 48 * uint64_t{17'000'000} + head_bytes;
+  work.dense_macs = 48 * uint64_t{18'000'000};
+  work.of_layers.resize(48);
+  for (DenseWork& layer : work.of_layers) {
+    layer.dense_bytes = 17'000'000;
+    layer.dense_macs = 18'000'000;
+    layer.context_row_bytes = 2048;
+  }
+  return work;
+}
+
+// Cut into layers [0, 32) on CUDA0 and [32, 48) on CUDA1.
+Placement OnTwo(Place place, uint32_t frames_first, uint32_t frames_second) {
+  Placement placement = Placed(place, frames_first);
+  placement.device = "CUDA0,CUDA1";
+  PlacedStage& second = placement.stages.emplace_back();
+  PlacedStage& first = placement.stages.front();
+  second.device = "CUDA1";
+  first.layers = {0, 32};
+  second.layers = {32, 48};
+  second.banks.assign(first.banks.begin() + 32, first.banks.end());
+  first.banks.resize(32);
+  for (const uint32_t bank : second.banks) placement.frames[bank] = frames_second;
+  return placement;
+}
+
+// The second card reads at half the first one's rate, over half its link.
+MachineRates TwoCards() {
+  MachineRates rates = H200();
+  rates.cards.push_back(rates.cards[0]);
+  rates.cards[1].id = "CUDA1";
+  rates.cards[1].read /= 2;
+  rates.cards[1].to_card /= 2;
+  rates.cards[1].hand_off = 5e-6;
+  rates.cards[1].multiprocessors = 66;
+  return rates;
+}
+
+TEST(Predict, EachStageOfADecodeStepIsByItsOwnCard) {
+  const SeatWork work = ByLayer(420'000'000);
+  const Prediction whole = Predict(OnTwo(Place::kCard, 128, 128), work, TwoCards(), 0);
+  // A layer's 17 MB and 8 experts of 2.857 MB: 39.856 MB, 9.489 us of 4.2 TB/s, 18.979 of 2.1; the
+  // head's 420 MB on the second card 200 us; 11.7 us a layer, 80 a pass, 10 from card to card.
+  EXPECT_NEAR(1e6 / whole.decode, 32 * 9.4894 + 16 * 18.9789 + 200 + 48 * 11.7 + 80 + 10, 0.05);
+  EXPECT_EQ(whole.decode_by, "the card");
+  // 1,000 rows of 2 KiB a layer, at 0.27 of each card's rate.
+  const Prediction deep = Predict(OnTwo(Place::kCard, 128, 128), work, TwoCards(), 1000);
+  EXPECT_NEAR(1e6 / deep.decode - 1e6 / whole.decode,
+              32 * 2.048 / (4.2 * 0.27) + 16 * 2.048 / (2.1 * 0.27), 0.01);
+  // Experts of the second card's layers with the host: 8 * 22 us, 40 and 5 of its hand-off; those
+  // of the first are on the card, 22.857 MB a layer. Layers of a split take 24.7 us.
+  const Prediction split = Predict(OnTwo(Place::kSplit, 128, 0), work, TwoCards(), 0);
+  EXPECT_NEAR(1e6 / split.decode,
+              32 * 9.4894 + 16 * (17 / 2.1 + 176 + 40 + 5) + 200 + 48 * 24.7 + 80 + 10, 0.05);
+}
+
+TEST(Predict, CardsThatAreAlikeArePredictedAsOneButForTheCrossing) {
+  const SeatWork work = ByLayer(420'000'000);
+  MachineRates rates = H200();
+  rates.cards.push_back(rates.cards[0]);
+  rates.cards[1].id = "CUDA1";
+  for (const uint32_t frames : {128U, 40U}) {
+    const Place place = frames == 128 ? Place::kCard : Place::kSplit;
+    const Prediction one = Predict(Placed(place, frames), work, rates, 4096);
+    const Prediction two = Predict(OnTwo(place, frames, frames), work, rates, 4096);
+    EXPECT_NEAR(1e6 / two.decode - 1e6 / one.decode, 10, 0.001);
+    EXPECT_NEAR(512e6 / two.prompt - 512e6 / one.prompt, 10, 0.001);
+    EXPECT_EQ(two.decode_by, one.decode_by);
+    EXPECT_EQ(two.prompt_by, one.prompt_by);
+  }
+}
+
+TEST(Predict, StagesOfAPromptFollowEachOther) {
+  const SeatWork work = ByLayer(0);
+  // 512 rows of a layer: 18 M dense and 8 times 4.71859 M multiply-adds, computed at 416 G for each
+  // multiprocessor: 132, and 66. Bytes take less.
+  const double layer_us = 512e6 * (18e6 + 8 * 4'718'592.0) / 416e9 / 132;
+  EXPECT_NEAR(512e6 / Predict(OnTwo(Place::kCard, 128, 128), work, TwoCards(), 0).prompt,
+              32 * layer_us + 16 * 2 * layer_us + 10, 0.5);
+}
+
+TEST(Predict, EveryCardOfAPlacementMustBeMeasured) {
+  const SeatWork work = ByLayer(0);
+  const Placement whole = OnTwo(Place::kCard, 128, 128);
+  MachineRates rates = TwoCards();
+  rates.cards[1].multiprocessors = 0;
+  EXPECT_EQ(Predict(whole, work, rates, 0).prompt, 0);
+  EXPECT_GT(Predict(whole, work, rates, 0).decode, 0);
+  rates = TwoCards();
+  rates.cards[1].read = 0;
+  EXPECT_EQ(Predict(whole, work, rates, 0).decode, 0);
+  EXPECT_EQ(PredictionLine(Predict(whole, work, H200(), 0), 0), "");
+  // The link of a card whose experts are all there is not asked.
+  rates = TwoCards();
+  rates.cards[1].to_card = 0;
+  EXPECT_GT(Predict(OnTwo(Place::kSplit, 4, 128), work, rates, 0).prompt, 0);
+  EXPECT_EQ(Predict(OnTwo(Place::kSplit, 128, 4), work, rates, 0).prompt, 0);
+}
+
 TEST(Predict, WhatIsNotMeasuredIsNotPredicted) {
   MachineRates rates = H200();
   rates.host_macs = 0;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/support/refusal.h"
 
 namespace bloomery::memory {
@@ -31,6 +33,24 @@ std::vector<BankWish> Wishes(const PlacementRequest& request) {
   }
   const std::string card = "CUDA0";
   return WishesOf(request, kLayers, banks, others, {&card, 1});
+}
+
+// The same on two cards, layers 0 to 2 and 3 to 5.
+std::vector<BankWish> WishesOnTwo(const PlacementRequest& request) {
+  std::vector<BankNames> banks;
+  std::vector<OtherName> others = {{"token_embd.weight", "CUDA0"}, {"output.weight", "CUDA3"}};
+  for (int32_t layer = 0; layer < static_cast<int32_t>(kLayers); ++layer) {
+    const std::string block = "blk." + std::to_string(layer) + ".";
+    const std::string card = layer < 3 ? "CUDA0" : "CUDA3";
+    others.push_back({block + "attn_q.weight", card});
+    if (layer == 0) continue;
+    banks.push_back({layer,
+                     card,
+                     {block + "ffn_gate_exps.weight", block + "ffn_up_exps.weight",
+                      block + "ffn_down_exps.weight"}});
+  }
+  const std::array<std::string, 2> cards = {"CUDA0", "CUDA3"};
+  return WishesOf(request, kLayers, banks, others, cards);
 }
 
 PlacementRequest Rules(std::string_view text) { return {.rules = ParseTensorRules(text)}; }
@@ -101,6 +121,33 @@ TEST(Wishes, ARuleWithoutEffectAnotherCardAndAnEndlessSearchAreRefused) {
   EXPECT_THAT(RuleRefusal(Rules("exps=CUDA1")),
               AllOf(HasSubstr("exps=CUDA1"), HasSubstr("planned for CUDA0; --device")));
   EXPECT_THAT(RuleRefusal(Rules(R"(^(?:[a-z0-9._]+)+[!?]$=CPU)")), HasSubstr("match limit"));
+}
+
+TEST(Wishes, OnSeveralCardsARuleNamesTheCardOfTheLayerOrAnyOfThem) {
+  EXPECT_THAT(WishesOnTwo(Rules(R"(blk\.[12]\..*exps=CUDA0,blk\.[345]\..*exps=CUDA3)")),
+              ElementsAre(kCard, kCard, kCard, kCard, kCard));
+  EXPECT_THAT(WishesOnTwo(Rules(R"(blk\.[24]\..*exps=card,exps=CPU)")),
+              ElementsAre(kHost, kCard, kHost, kCard, kHost));
+  EXPECT_THAT(WishesOnTwo(Rules(R"(^output=CUDA3,blk\.0\.attn=CUDA0)")),
+              ElementsAre(kFree, kFree, kFree, kFree, kFree));
+  EXPECT_THAT(WishesOnTwo({.card_layers = 2}), ElementsAre(kHost, kHost, kHost, kFree, kFree));
+}
+
+TEST(Wishes, ARuleMovesNothingToACardWhereItsLayerDoesNotLie) {
+  const auto refused = [](std::string_view rules) {
+    const test::Refusal refusal = RefusalOf([&] { WishesOnTwo(Rules(rules)); });
+    EXPECT_EQ(refusal.kind, ErrorKind::kUsage);
+    return refusal.message;
+  };
+  EXPECT_THAT(refused("exps=CUDA0"),
+              AllOf(HasSubstr("exps=CUDA0: the experts of layer 3 lie on CUDA3, not on CUDA0"),
+                    HasSubstr("--tensor-split")));
+  EXPECT_THAT(refused("output=CUDA0"),
+              AllOf(HasSubstr("'output.weight' lies on CUDA3"), HasSubstr("not on CUDA0")));
+  // A card that is none of the devices.
+  EXPECT_THAT(refused("exps=CUDA1"),
+              AllOf(HasSubstr("exps=CUDA1"), HasSubstr("planned for CUDA0, CUDA3; --device")));
+  EXPECT_THAT(refused("attn_q=CPU"), HasSubstr("no routed expert"));
 }
 
 TEST(Wishes, ContradictionsNameBoth) {
