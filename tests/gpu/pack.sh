@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 build=build/release
 out=dist/bloomery-gpu
 rm -rf "$out" && mkdir -p "$out"/{bin,lib,plugins,share/bloomery/models,tests/data/mini,runtime/assets,tests/gpu}
-for program in bloomery bloomery-serve gpu_test_kernels gpu_test_seat gpu_bench_drafts gpu_bench_kernels gpu_bench_residency gpu_bench_split test_drafts test_oracle; do
+for program in bloomery bloomery-serve gpu_test_kernels gpu_test_seat gpu_bench_drafts gpu_bench_kernels gpu_bench_residency gpu_bench_split gpu_bench_stages test_drafts test_oracle; do
   install "$build/bin/$program" "$out/bin/$program"
   strip "$out/bin/$program"
 done

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Every test and bench that needs a card, on a machine that has one: run from the folder that tests/gpu/pack.sh
 # packed, unpacked there. Prints a table; everything also goes to $OUT (./out where it is not set). Ends with 1
-# when a test failed. Under eight minutes on one H200.
+# when a test failed. Under ten minutes on one H200.
 #
-#   tar xJf bloomery-gpu.tar.xz && bloomery-gpu/tests/gpu/run.sh [quick|hybrid]
+#   tar xJf bloomery-gpu.tar.xz && bloomery-gpu/tests/gpu/run.sh [quick|hybrid|cards]
 #
 # quick: tests alone. hybrid: also a whole model with recurrent layers, tests and bench, a minute more.
+# cards: for a machine with several, what is about them and nothing else, on those that BLOOMERY_TEST_CARDS
+# names (CUDA0,CUDA1); under six minutes on two H200. HOST_GIB: what such a machine's host may take, where
+# its memory shows itself late.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 out=${OUT:-$PWD/out}
@@ -30,8 +33,23 @@ step() {
 }
 
 fixture() { [ -s "$1" ] || bin/bloomery fixture --arch qwen3moe --layers 48 --type Q4_K_M --vocab 151936 "$1" >>"$log" 2>&1; }
+# What was found, as a table: of all tests.
+report() {
+  {
+    echo "Commit $(cat commit), $(date -u +%F), $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | sort | uniq -c), $(nproc) cores"
+    echo
+    echo '| test | result | | time |'
+    echo '|---|---|---|---|'
+    printf '%s\n' "${rows[@]}"
+  } | tee "$out/card.md"
+}
+show_failures() {
+  [ $failed = 0 ] || { grep -E 'FAILED|Failure|beside others' -A6 "$log" | head -60; exit 1; }
+}
+
 model=${MODEL:-/tmp/bloomery-qwen3-30b-a3b-shape.gguf}
-[ "${1:-}" = quick ] || fixture "$model" &
+mode=${1:-}
+[ "$mode" = quick ] || fixture "$model" &
 # Three layers of integer weights, all of them recurrent: nothing of such a model is a band on a card.
 recurrent=/tmp/bloomery-recurrent.gguf
 bin/bloomery fixture --arch qwen35moe --layers 3 --type Q4_K_M --set width=512 --set experts=16 "$recurrent" >>"$log" 2>&1
@@ -42,8 +60,51 @@ bin/bloomery fixture --arch mimo2 --layers 4 --type MXFP4 --vocab 2048 --set int
   --set kv_heads_full=2 --set window=32 --set ff=768 --set experts=16 --set experts_used=4 --set expert_ff=256 "$sliding" >>"$log" 2>&1
 export BLOOMERY_TEST_SLIDING=$sliding
 
+# Seats in stages: every bit is one card's.
+stages='CardStages.*:CardStages/*:-*WholeModel*:*CardHybridModel*'
+stages_whole='CardStages.*WholeModel*:CardStages/CardWholeModel.*'
+
+if [ "$mode" = cards ]; then
+  export BLOOMERY_TEST_CARDS=${BLOOMERY_TEST_CARDS:-CUDA0,CUDA1} BLOOMERY_TEST_HOST_GIB=${HOST_GIB:-96}
+  cards=$BLOOMERY_TEST_CARDS
+  step "several cards: every bit is one card's" 150 bin/gpu_test_seat --gtest_filter="$stages"
+  step "server on several cards: first request, eight streams each equal to itself alone" 60 \
+    python3 tests/gpu/serve_check.py bin/bloomery-serve "$cards"
+  step "server on several cards: a model that is split, and its slots on disk" 90 \
+    python3 tests/gpu/split_check.py bin/bloomery-serve bin/bloomery "$cards"
+  if command -v compute-sanitizer >/dev/null; then
+    step "memcheck: stages" 100 compute-sanitizer --tool memcheck --error-exitcode 9 bin/gpu_test_seat \
+      --gtest_filter='CardStages.TheBestLogits*:CardStages.PicksCounts*:CardStages.PartsOfChunks*'
+  else
+    rows+=("| memcheck | not run: there is no compute-sanitizer here | | |")
+  fi
+  wait
+  BLOOMERY_TEST_MODEL=$model step "a whole model of 48 layers on several cards: decode = CPU bit for bit, split as well, prompt = one card" 150 \
+    bin/gpu_test_seat --gtest_filter="$stages_whole"
+  report
+  {
+    # Arms take turns within each table.
+    echo
+    timeout 60 bin/gpu_bench_stages "$model"
+    echo
+    timeout 90 bin/gpu_bench_residency "$model" "8 GiB a card" devices="CUDA0/$cards" budgets=8 policies=on texts=2 rounds=2 host="$BLOOMERY_TEST_HOST_GIB"
+    timeout 60 bin/gpu_bench_residency "$model" "8 GiB a card, prompts" devices="CUDA0/$cards" budgets=8 policies=on ids=random prompt=4096 ubatch=4096 \
+      tokens=32 texts=2 rounds=2 host="$BLOOMERY_TEST_HOST_GIB"
+    # By the flags, as a user has it.
+    for device in CUDA0 "$cards" CUDA0 "$cards"; do
+      timeout 30 bin/bloomery bench -m "$model" -dev "$device" -p 512 -n 128 -np 1 -r 3 | grep '^| Q'
+    done
+    timeout 30 bin/bloomery bench -m "$model" -dev "$cards" -ts 3,1 -p 512 -n 128 -np 1 -r 3 | grep '^| Q'
+  } >"$out/bench.md" 2>"$out/bench.err"
+  cat "$out/bench.md"
+  sort -u "$out/bench.err" | head -20
+  show_failures
+  exit 0
+fi
+
 step "kernels against the references" 120 bin/gpu_test_kernels
-step "seat: decode = CPU bit for bit, rows, replay, slots" 90 bin/gpu_test_seat --gtest_filter='-CardWholeModel.*'
+step "seat: decode = CPU bit for bit, rows, replay, slots" 90 bin/gpu_test_seat --gtest_filter='-*WholeModel*:CardStages*'
+step "several cards (one card twice): every bit is one card's" 120 bin/gpu_test_seat --gtest_filter="$stages"
 # Goldens of the float32 column; hidden states and the router's logits, whose bounds are tighter than what
 # float weights of prompts keep on a card, are looked at on the CPU, and so are bits of prompts of such weights;
 # chunks of the delta rule are of the CPU.
@@ -55,41 +116,37 @@ step "server: first request, eight streams each equal to itself alone" 60 python
 step "server: a model that is split, by itself and asked to, and its slots on disk" 90 python3 tests/gpu/split_check.py bin/bloomery-serve bin/bloomery
 if command -v compute-sanitizer >/dev/null; then
   # One model, decode of single rows and a prompt: every kind of launch of both kinds of programs.
-  step "memcheck" 100 compute-sanitizer --tool memcheck --error-exitcode 9 bin/gpu_test_seat --gtest_filter='CardSeat.TheBestLogits*'
-  step "racecheck" 100 compute-sanitizer --tool racecheck --error-exitcode 9 bin/gpu_test_seat --gtest_filter='CardSeat.TheBestLogits*'
+  step "memcheck" 100 compute-sanitizer --tool memcheck --error-exitcode 9 bin/gpu_test_seat --gtest_filter='OneCard/CardSeat.TheBestLogits*'
+  step "racecheck" 100 compute-sanitizer --tool racecheck --error-exitcode 9 bin/gpu_test_seat --gtest_filter='OneCard/CardSeat.TheBestLogits*'
   # The kernels of the measured shape, which no model of the tests has.
   for tool in memcheck racecheck; do
     step "$tool: all layers in one launch, experts of few rows" 100 compute-sanitizer --tool $tool --error-exitcode 9 \
       bin/gpu_test_kernels --gtest_filter='CardOneRowLayers.OneLayer*:CardRowsExperts.FewRowsAt*'
   done
   step "memcheck: sliding layers" 100 compute-sanitizer --tool memcheck --error-exitcode 9 bin/gpu_test_seat \
-    --gtest_filter='CardSliding.LaunchesOneByOne*:CardSliding.ASlotIsCopied*'
+    --gtest_filter='OneCard/CardSliding.LaunchesOneByOne*:OneCard/CardSliding.ASlotIsCopied*'
   step "racecheck: attention of windows, rings and sinks" 100 compute-sanitizer --tool racecheck --error-exitcode 9 bin/gpu_test_kernels \
     --gtest_filter='CardAttention.ASlidingLayerAt*'
   # Hand-offs, experts that come for a prompt, moves; not racecheck, under which the card waits for a
   # host that waits for it.
   step "memcheck: banks split between card and host" 150 compute-sanitizer --tool memcheck --error-exitcode 9 \
-    bin/gpu_test_seat --gtest_filter='CardSplit.PicksAreCounted*:CardSplit.ASlotBeside*:CardResidency.BitsStay*'
+    bin/gpu_test_seat --gtest_filter='OneCard/CardSplit.PicksAreCounted*:OneCard/CardSplit.ASlotBeside*:OneCard/CardResidency.BitsStay*'
+  step "memcheck: stages" 100 compute-sanitizer --tool memcheck --error-exitcode 9 bin/gpu_test_seat \
+    --gtest_filter='CardStages.TheBestLogits*:CardStages.PicksCounts*'
 else
   rows+=("| memcheck, racecheck | not run: there is no compute-sanitizer here | | |")
 fi
 wait
-[ "${1:-}" = quick ] || BLOOMERY_TEST_MODEL=$model step "a whole model of 48 layers: decode = CPU bit for bit, split as well, prompt in its band" 180 \
-  bin/gpu_test_seat --gtest_filter='CardWholeModel.*:CardDrafts.WindowsOfAWholeModel*'
+[ "$mode" = quick ] || BLOOMERY_TEST_MODEL=$model step "a whole model of 48 layers: decode = CPU bit for bit, split as well, prompt in its band" 180 \
+  bin/gpu_test_seat --gtest_filter='OneCard/CardWholeModel.*:CardWholeModel.*:OneCard/CardDrafts.WindowsOfAWholeModel*:CardStages.AWholeModel*'
 hybrid=/tmp/bloomery-qwen3.6-35b-a3b-shape.gguf
-if [ "${1:-}" = hybrid ]; then
+if [ "$mode" = hybrid ]; then
   bin/bloomery fixture --arch qwen35moe --layers 40 --type Q4_K_M --vocab 248320 "$hybrid" >>"$log" 2>&1
   BLOOMERY_TEST_HYBRID=$hybrid step "a hybrid model of 40 layers: decode = CPU bit for bit" 90 \
-    bin/gpu_test_seat --gtest_filter='CardHybridModel.*:CardDrafts.WindowsOfAWholeModel*'
+    bin/gpu_test_seat --gtest_filter='*CardHybridModel.*:*CardDrafts.WindowsOfAWholeModel*'
 fi
-{
-  echo "Commit $(cat commit), $(date -u +%F), $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | head -1), $(nproc) cores"
-  echo
-  echo '| test | result | | time |'
-  echo '|---|---|---|---|'
-  printf '%s\n' "${rows[@]}"
-} | tee "$out/card.md"
-if [ "${1:-}" != quick ]; then
+report
+if [ "$mode" != quick ]; then
   {
     echo; echo '```'
     timeout 60 bin/gpu_bench_kernels
@@ -103,7 +160,7 @@ if [ "${1:-}" != quick ]; then
     timeout 90 bin/gpu_bench_split "$model" -2 74 43
     echo
     timeout 60 bin/gpu_bench_drafts "$model"
-    if [ "${1:-}" = hybrid ]; then
+    if [ "$mode" = hybrid ]; then
       timeout 60 bin/bloomery bench -m "$hybrid" -dev CUDA0 -p 512 -n 128 -np 1,8 -r 3
       timeout 60 bin/bloomery bench -m "$hybrid" -dev CUDA0 -ub 4096 -p 4096 -n 0 -r 3 | grep '^| Q'
       timeout 60 bin/bloomery bench -m "$hybrid" -dev CUDA0 -p 0 -n 128 -d 4096 -r 3 | grep '^| Q'
@@ -112,4 +169,4 @@ if [ "${1:-}" != quick ]; then
   cat "$out/bench.md"
   sort -u "$out/bench.err" | head -5
 fi
-[ $failed = 0 ] || { grep -E 'FAILED|Failure|beside others' -A6 "$log" | head -60; exit 1; }
+show_failures

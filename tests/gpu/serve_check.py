@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A server on the card: answers the README's first request, and gives eight concurrent streams the texts that each
-gets alone. Usage: serve_check.py BLOOMERY_SERVE [DEVICE]"""
+gets alone. DEVICE is what -dev takes: CUDA0, or CUDA0,CUDA1. Usage: serve_check.py BLOOMERY_SERVE [DEVICE]"""
 import concurrent.futures
 import json
 import re
@@ -44,8 +44,10 @@ def main():
         print("kernels:", props.get("bloomery", props).get("kernels"))
         devices = props["engine"]["devices"]
         print("devices:", devices)
-        if not devices or not devices[0]["name"] or devices[0]["vram_free"] > devices[0]["vram_total"]:
-            sys.exit("/props does not tell the card that the server runs on")
+        if len(devices) != len(DEVICE.split(",")):
+            sys.exit(f"/props tells {len(devices)} cards, the server runs on {DEVICE}")
+        if any(not device["name"] or device["vram_free"] > device["vram_total"] for device in devices):
+            sys.exit("/props does not tell the cards that the server runs on")
         first = ask(url, QUESTIONS[0])
         print(first)
         if "Tokyo" not in first:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A server whose model is split between the card and the host: a budget that the whole model does not fit makes a split
+"""A server whose model is split between its cards (DEVICE: what -dev takes) and the host: a budget that the whole model does not fit makes a split
 by itself, and says so; its texts are the whole card's; slots that it wrote to the disk go on after a restart, over
 another split and over the whole card. The model has a real one's shapes, four layers and random weights.
 Usage: split_check.py BLOOMERY_SERVE BLOOMERY [DEVICE]"""
@@ -72,8 +72,10 @@ def checks():
         expected = whole.ask(PROMPT)["content"]
         plan = next(line for line in whole.log.splitlines() if "plan: card" in line)
         print(plan)
-        size, unit = re.search(r"card plan: .*? = ([0-9.]+) ([MG])iB", plan).groups()
-        mib = float(size) * (1024 if unit == "G" else 1)
+        # One plan a card; the budget is each card's, so the fullest says what is too little.
+        sizes = re.findall(r"(?:card|CUDA[0-9]+) plan: .*? = ([0-9.]+) ([MG])iB", plan)
+        check(len(sizes) == len(DEVICE.split(",")), "not a plan a card")
+        mib = max(float(size) * (1024 if unit == "G" else 1) for size, unit in sizes)
     budget = ["--card-budget", f"{int(mib * 0.8)}MiB"]
     with Server(card + budget) as split:
         check("it is split" in split.log, "the log does not say that the model is split:\n" + split.log)

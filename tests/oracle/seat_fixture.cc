@@ -24,6 +24,9 @@ LoadedSeat LoadThroughPlugin(const std::string& model_path, exec::SeatOptions op
   if (options.device == exec::SeatOptions().device) {
     options.device = Setting("BLOOMERY_TEST_DEVICE", options.device.c_str());
   }
+  if (options.host_budget == 0) {
+    options.host_budget = std::stoull(Setting("BLOOMERY_TEST_HOST_GIB", "0")) << 30;
+  }
   LoadedSeat loaded;
   const plugin::SearchFolder built = {.path = BinaryDir() + "/plugins", .origin = "the build"};
   const plugin::Discovery discovery = plugin::Discover({&built, 1});

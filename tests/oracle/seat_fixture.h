@@ -20,7 +20,9 @@ struct LoadedSeat {
 };
 
 // On the device that options.device names; where that is the default, on the one that
-// $BLOOMERY_TEST_DEVICE names, so that the same tests hold a card to the same goldens.
+// $BLOOMERY_TEST_DEVICE names, so that the same tests hold a card to the same goldens. Without a
+// budget of the host's memory $BLOOMERY_TEST_HOST_GIB is it, where a machine shows less than it
+// has.
 LoadedSeat LoadThroughPlugin(const std::string& model_path, exec::SeatOptions options);
 
 // The tree's and the build's top folders: $BLOOMERY_SOURCE_DIR and $BLOOMERY_BINARY_DIR where they

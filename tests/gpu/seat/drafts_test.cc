@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "runtime/exec/seat.h"
+#include "tests/gpu/seat/placed.h"
 #include "tests/gpu/seat/rows.h"
 #include "tests/oracle/seat_fixture.h"
 #include "tests/support/refusal.h"
@@ -30,15 +31,6 @@ exec::SeatOptions Options(const char* device, int32_t window, int32_t slots = 2)
           .device = device};
 }
 
-Ids SomeIds(size_t count, int32_t vocabulary, uint32_t seed = 7) {
-  Ids ids;
-  for (size_t i = 0; i < count; ++i) {
-    seed = seed * 1664525U + 1013904223U;
-    ids.push_back(static_cast<int32_t>((seed >> 8U) % static_cast<uint32_t>(vocabulary)));
-  }
-  return ids;
-}
-
 // Rows of a window of the slot, behind what it holds.
 void Add(std::vector<exec::PassRow>* rows, const exec::Seat& seat, int32_t slot,
          std::span<const int32_t> ids) {
@@ -51,34 +43,11 @@ void Add(std::vector<exec::PassRow>* rows, const exec::Seat& seat, int32_t slot,
   }
 }
 
-Rows LogitsOf(const exec::Seat& seat, size_t count) {
-  Rows rows;
-  for (size_t i = 0; i < count; ++i) {
-    const std::span<const float> logits = seat.Logits(static_cast<int32_t>(i));
-    rows.emplace_back(logits.begin(), logits.end());
-  }
-  return rows;
-}
-
 Rows RunWindow(exec::Seat& seat, int32_t slot, std::span<const int32_t> ids) {
   std::vector<exec::PassRow> rows;
   Add(&rows, seat, slot, ids);
   seat.Run(rows);
   return LogitsOf(seat, ids.size());
-}
-
-std::vector<std::byte> HeldBy(exec::Seat& seat, int32_t slot) {
-  const int32_t length = seat.Length(slot);
-  const size_t rows = static_cast<size_t>(length) * seat.StateRowBytes();
-  std::vector<std::byte> held(rows + seat.CheckpointBytes());
-  for (int32_t first = 0; first < length; first += exec::RowChunk::kRowsMax) {
-    const int32_t count = std::min(exec::RowChunk::kRowsMax, length - first);
-    seat.ReadRows(slot, first, count,
-                  std::span(held).subspan(static_cast<size_t>(first) * seat.StateRowBytes(),
-                                          static_cast<size_t>(count) * seat.StateRowBytes()));
-  }
-  if (seat.CheckpointBytes() > 0) seat.ReadCheckpoint(slot, std::span(held).subspan(rows));
-  return held;
 }
 
 // Windows of all lengths, each cut to a number of rows that goes round; after them the slot's rows
@@ -116,11 +85,15 @@ struct File {
 constexpr std::array<File, 3> kFiles = {
     {{"mini", MiniPath}, {"seedling", SeedlingPath}, {"hybrid", HybridPath}}};
 
-TEST(CardDrafts, WindowsAndTheirCutsAreRowsOneByOneOnTheCardAndOnTheCpu) {
+class CardDrafts : public PlacedTest {};
+INSTANTIATE_TEST_SUITE_P(OneCard, CardDrafts, ::testing::Values(kOneCard), NameOfPlacing);
+INSTANTIATE_TEST_SUITE_P(CardStages, CardDrafts, ::testing::Values(kHalves), NameOfPlacing);
+
+TEST_P(CardDrafts, WindowsAndTheirCutsAreRowsOneByOneOnTheCardAndOnTheCpu) {
   for (const File& file : kFiles) {
     for (const int32_t window : {2, 4, 8}) {
       SCOPED_TRACE(std::string(file.name) + ", windows of " + std::to_string(window));
-      const LoadedSeat windowed = LoadThroughPlugin(file.path(), Options("CUDA0", window));
+      const LoadedSeat windowed = LoadThroughPlugin(file.path(), Placed(Options("CUDA0", window)));
       const LoadedSeat single = LoadThroughPlugin(file.path(), Options("CUDA0", 1));
       const LoadedSeat cpu = LoadThroughPlugin(file.path(), Options("cpu", 1));
       const Ids ids = SomeIds(160, 900);
@@ -130,10 +103,10 @@ TEST(CardDrafts, WindowsAndTheirCutsAreRowsOneByOneOnTheCardAndOnTheCpu) {
   }
 }
 
-TEST(CardDrafts, WindowsOfSlotsTogetherAreThoseAlone) {
+TEST_P(CardDrafts, WindowsOfSlotsTogetherAreThoseAlone) {
   for (const File& file : kFiles) {
     SCOPED_TRACE(file.name);
-    const LoadedSeat together = LoadThroughPlugin(file.path(), Options("CUDA0", 4, 3));
+    const LoadedSeat together = LoadThroughPlugin(file.path(), Placed(Options("CUDA0", 4, 3)));
     const LoadedSeat alone = LoadThroughPlugin(file.path(), Options("CUDA0", 1, 3));
     const Ids ids = SomeIds(300, 900, 3);
     const auto of = [&](int32_t slot, size_t first, size_t count) {
@@ -174,8 +147,8 @@ TEST(CardDrafts, WindowsOfSlotsTogetherAreThoseAlone) {
   }
 }
 
-TEST(CardDrafts, TheBestLogitsOfEveryRowOfAWindowComeBack) {
-  const LoadedSeat loaded = LoadThroughPlugin(HybridPath(), Options("CUDA0", 8, 1));
+TEST_P(CardDrafts, TheBestLogitsOfEveryRowOfAWindowComeBack) {
+  const LoadedSeat loaded = LoadThroughPlugin(HybridPath(), Placed(Options("CUDA0", 8, 1)));
   const Ids ids = SomeIds(16, 900);
   RunAll(*loaded.seat, std::span(ids).first(8), 8);
   const Rows rows = RunWindow(*loaded.seat, 0, std::span(ids).last(8));
@@ -186,10 +159,10 @@ TEST(CardDrafts, TheBestLogitsOfEveryRowOfAWindowComeBack) {
   }
 }
 
-TEST(CardDrafts, WindowsOverSplitBanksAreThoseOverWholeOnes) {
+TEST_P(CardDrafts, WindowsOverSplitBanksAreThoseOverWholeOnes) {
   for (const File& file : {kFiles[0], kFiles[2]}) {
     SCOPED_TRACE(file.name);
-    exec::SeatOptions options = Options("CUDA0", 4);
+    exec::SeatOptions options = Placed(Options("CUDA0", 4));
     options.card_frames = 3;
     const LoadedSeat split = LoadThroughPlugin(file.path(), options);
     const LoadedSeat whole = LoadThroughPlugin(file.path(), Options("CUDA0", 1));
@@ -199,14 +172,14 @@ TEST(CardDrafts, WindowsOverSplitBanksAreThoseOverWholeOnes) {
 
 // The bits of a step are those of the CPU's, so both guess the same, and so are the head's rows
 // that passes of few rows leave.
-TEST(CardDrafts, TheHeadGuessesAsOnTheCpuAtEveryDepthBesideOtherSlots) {
+TEST_P(CardDrafts, TheHeadGuessesAsOnTheCpuAtEveryDepthBesideOtherSlots) {
   const auto with_head = [](const char* device) {
     exec::SeatOptions options = Options(device, 4, 3);
     options.drafts = true;
     return options;
   };
   const LoadedSeat cpu = LoadThroughPlugin(HybridPath(), with_head("cpu"));
-  const LoadedSeat card = LoadThroughPlugin(HybridPath(), with_head("CUDA0"));
+  const LoadedSeat card = LoadThroughPlugin(HybridPath(), Placed(with_head("CUDA0")));
   ASSERT_TRUE(card.seat->limits().drafts);
   const Ids ids = SomeIds(80, 900);
   for (size_t at = 0; at + 8 <= ids.size(); at += 8) {
@@ -239,8 +212,8 @@ TEST(CardDrafts, TheHeadGuessesAsOnTheCpuAtEveryDepthBesideOtherSlots) {
   }
 }
 
-TEST(CardDrafts, AHeadBesideSplitBanksIsRefusedByName) {
-  exec::SeatOptions options = Options("CUDA0", 4);
+TEST_P(CardDrafts, AHeadBesideSplitBanksIsRefusedByName) {
+  exec::SeatOptions options = Placed(Options("CUDA0", 4));
   options.drafts = true;
   options.card_frames = 3;
   const Refusal refusal = RefusalOf([&] { LoadThroughPlugin(HybridPath(), options); });
@@ -249,7 +222,7 @@ TEST(CardDrafts, AHeadBesideSplitBanksIsRefusedByName) {
 }
 
 // The models that run.sh benches: a row alone goes other ways there than rows of a window.
-TEST(CardDrafts, WindowsOfAWholeModelAreRowsOneByOne) {
+TEST_P(CardDrafts, WindowsOfAWholeModelAreRowsOneByOne) {
   int files = 0;
   for (const char* name : {"BLOOMERY_TEST_MODEL", "BLOOMERY_TEST_HYBRID"}) {
     const char* path = std::getenv(name);
@@ -257,7 +230,7 @@ TEST(CardDrafts, WindowsOfAWholeModelAreRowsOneByOne) {
     ++files;
     SCOPED_TRACE(path);
     // Two slots of one seat, so that the model is loaded once.
-    const LoadedSeat loaded = LoadThroughPlugin(path, Options("CUDA0", 4));
+    const LoadedSeat loaded = LoadThroughPlugin(path, Placed(Options("CUDA0", 4)));
     exec::Seat& seat = *loaded.seat;
     const Ids ids = SomeIds(60, 900);
     for (const int32_t slot : {0, 1}) RunAll(seat, std::span(ids).first(8), 8, slot);

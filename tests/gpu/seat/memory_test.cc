@@ -4,15 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/exec/seat.h"
+#include "tests/gpu/seat/placed.h"
 #include "tests/gpu/seat/split_options.h"
 #include "tests/oracle/seat_fixture.h"
 #include "tests/support/refusal.h"
@@ -20,9 +23,10 @@
 namespace bloomery::test {
 namespace {
 
-uint64_t CardFree() {
+uint64_t CardFree(const std::string& card = "CUDA0") {
   size_t free = 0;
   size_t total = 0;
+  EXPECT_EQ(cudaSetDevice(std::stoi(card.substr(4))), cudaSuccess);
   EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
   return free;
 }
@@ -38,62 +42,78 @@ uint64_t HostHeld() {
   return bytes;
 }
 
-// The least free of the card and the most held of the host while it lives, looked at all the time.
+// The least free of each card and the most held of the host while it lives, looked at all the time.
 class Watch {
  public:
-  Watch() : card_(CardFree()), host_(HostHeld()) {
+  explicit Watch(std::span<const std::string> cards) : host_(HostHeld()) {
+    for (const std::string& card : cards) free_[card] = CardFree(card);
     thread_ = std::jthread([this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
-        card_ = std::min<uint64_t>(card_, CardFree());
-        host_ = std::max<uint64_t>(host_, HostHeld());
+        for (auto& [card, free] : free_) free = std::min(free, CardFree(card));
+        host_ = std::max(host_, HostHeld());
         std::this_thread::sleep_for(std::chrono::microseconds(500));
       }
     });
   }
+  // What is seen is there from then on.
   void End() {
     thread_.request_stop();
     thread_.join();
   }
-  uint64_t card() const { return card_; }
+  const std::map<std::string, uint64_t>& free() const { return free_; }
   uint64_t host() const { return host_; }
 
  private:
-  std::atomic<uint64_t> card_;
-  std::atomic<uint64_t> host_;
+  std::map<std::string, uint64_t> free_;  // by card
+  uint64_t host_;
   std::jthread thread_;
 };
 
-TEST(CardMemory, ThePeakOfALoadIsThePlans) {
+class CardMemory : public PlacedTest {};
+INSTANTIATE_TEST_SUITE_P(OneCard, CardMemory, ::testing::Values(kOneCard), NameOfPlacing);
+INSTANTIATE_TEST_SUITE_P(CardStages, CardMemory, ::testing::Values(kHalves), NameOfPlacing);
+
+TEST_P(CardMemory, ThePeakOfALoadIsThePlans) {
   const char* const model = std::getenv("BLOOMERY_TEST_MODEL");
   const std::string path = model == nullptr ? SeedlingPath() : model;
   constexpr uint64_t kOfDriver = uint64_t{384} << 20;  // what plans leave for code and graphs
   constexpr uint64_t kOfHost = uint64_t{256} << 20;    // the driver's and threads' own
   {
-    const LoadedSeat first = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", 3));
+    const LoadedSeat first = LoadThroughPlugin(SeedlingPath(), Placed(SplitOptions("CUDA0", 3)));
   }
+  const std::vector<std::string> cards = CardsOfStages(GetParam().stages());
   for (const int32_t frames : {-1, 3}) {
     SCOPED_TRACE(frames);
-    const uint64_t card_before = CardFree();
+    std::map<std::string, uint64_t> before;
+    for (const std::string& card : cards) before[card] = CardFree(card);
     const uint64_t host_before = HostHeld();
-    Watch watch;
-    const LoadedSeat loaded = LoadThroughPlugin(path, SplitOptions("CUDA0", frames));
+    Watch watch(cards);
+    const LoadedSeat loaded = LoadThroughPlugin(path, Placed(SplitOptions("CUDA0", frames)));
     RunAll(*loaded.seat, LongIds(64), 64);
     watch.End();
-    const uint64_t card = card_before - watch.card();
     const uint64_t host = watch.host() - host_before;
     const memory::Placement& placement = loaded.seat->placement();
-    const uint64_t planned = placement.stages.front().plan.total();
-    std::printf("frames %d: card %.1f MiB at most, plan %.1f; host %.1f, plan %.1f\n", frames,
-                static_cast<double>(card) / 0x1p20, static_cast<double>(planned) / 0x1p20,
-                static_cast<double>(host) / 0x1p20,
+    ASSERT_EQ(placement.stages.size(), cards.size());
+    std::map<std::string, uint64_t> planned;  // several stages may lie on one card
+    std::map<std::string, uint64_t> driver;
+    for (const memory::PlacedStage& stage : placement.stages) {
+      planned[stage.device] += stage.plan.total();
+      driver[stage.device] += kOfDriver;
+    }
+    for (const auto& [card, free] : watch.free()) {
+      const uint64_t taken = before[card] - free;
+      std::printf("frames %d: %s %.1f MiB at most, plan %.1f\n", frames, card.c_str(),
+                  static_cast<double>(taken) / 0x1p20, static_cast<double>(planned[card]) / 0x1p20);
+      EXPECT_GE(taken, planned[card]) << card;
+      EXPECT_LE(taken, planned[card] + driver[card]) << card;
+    }
+    std::printf("host %.1f, plan %.1f\n", static_cast<double>(host) / 0x1p20,
                 static_cast<double>(placement.host.total()) / 0x1p20);
-    EXPECT_GE(card, planned);
-    EXPECT_LE(card, planned + kOfDriver);
     EXPECT_LE(host, placement.host.total() + kOfHost);
   }
 }
 
-TEST(CardMemory, WhatIsTakenBetweenPlanAndLoadIsNamedAndTheNextLoadWorks) {
+TEST_F(CardMemory, WhatIsTakenBetweenPlanAndLoadIsNamedAndTheNextLoadWorks) {
   exec::SeatOptions options = SplitOptions("CUDA0", 3);
   void* taken = nullptr;
   options.planned = [&](const memory::Placement& placement) {

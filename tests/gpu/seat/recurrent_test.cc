@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "runtime/exec/seat.h"
+#include "tests/gpu/seat/placed.h"
 #include "tests/gpu/seat/rows.h"
 #include "tests/oracle/seat_fixture.h"
 #include "tests/support/refusal.h"
@@ -29,22 +30,16 @@ exec::SeatOptions Options(const char* device, bl_dtype kv_type = BL_F16, int32_t
           .device = device};
 }
 
-std::vector<int32_t> Ids(size_t count, int32_t vocabulary) {
-  std::vector<int32_t> ids;
-  uint32_t state = 12345;
-  for (size_t i = 0; i < count; ++i) {
-    state = state * 1664525U + 1013904223U;
-    ids.push_back(static_cast<int32_t>((state >> 8U) % static_cast<uint32_t>(vocabulary)));
-  }
-  return ids;
-}
+class CardHybrid : public PlacedTest {};
+INSTANTIATE_TEST_SUITE_P(OneCard, CardHybrid, ::testing::Values(kOneCard), NameOfPlacing);
+INSTANTIATE_TEST_SUITE_P(CardStages, CardHybrid, ::testing::Values(kHalves), NameOfPlacing);
 
-TEST(CardHybrid, DecodeHasTheBitsOfTheCpu) {
-  const std::vector<int32_t> ids = Ids(200, kMiniVocabulary);
+TEST_P(CardHybrid, DecodeHasTheBitsOfTheCpu) {
+  const std::vector<int32_t> ids = SomeIds(200, kMiniVocabulary);
   for (const bl_dtype type : {BL_F32, BL_F16, BL_Q8_0}) {
     SCOPED_TRACE("planes of type " + std::to_string(type));
     const LoadedSeat cpu = LoadThroughPlugin(MiniHybridPath(), Options("cpu", type));
-    const LoadedSeat card = LoadThroughPlugin(MiniHybridPath(), Options("CUDA0", type));
+    const LoadedSeat card = LoadThroughPlugin(MiniHybridPath(), Placed(Options("CUDA0", type)));
     const Rows expected = RunAll(*cpu.seat, ids, 1);
     EXPECT_EQ(FirstDifference(RunAll(*card.seat, ids, 1), expected), "");
     for (const int32_t batch : {2, 7, 8}) {
@@ -54,7 +49,7 @@ TEST(CardHybrid, DecodeHasTheBitsOfTheCpu) {
   }
 }
 
-TEST(CardHybrid, ChunksOfTheDeltaRuleAreRefusedWhereACardWouldRunIt) {
+TEST_F(CardHybrid, ChunksOfTheDeltaRuleAreRefusedWhereACardWouldRunIt) {
   for (const char* device : {"CUDA0", "auto"}) {
     exec::SeatOptions options = Options(device);
     options.delta_chunks = true;
@@ -64,11 +59,12 @@ TEST(CardHybrid, ChunksOfTheDeltaRuleAreRefusedWhereACardWouldRunIt) {
   }
 }
 
-TEST(CardHybrid, SlotsTogetherHaveTheBitsOfEachAlone) {
+TEST_P(CardHybrid, SlotsTogetherHaveTheBitsOfEachAlone) {
   constexpr int32_t kSlots = 4;
   constexpr int32_t kSteps = 30;
-  const LoadedSeat card = LoadThroughPlugin(MiniHybridPath(), Options("CUDA0", BL_F16, kSlots));
-  const std::vector<int32_t> ids = Ids(400, kMiniVocabulary);
+  const LoadedSeat card =
+      LoadThroughPlugin(MiniHybridPath(), Placed(Options("CUDA0", BL_F16, kSlots)));
+  const std::vector<int32_t> ids = SomeIds(400, kMiniVocabulary);
   const auto of = [&](int32_t slot) {
     return std::span(ids).subspan(static_cast<size_t>(slot) * 70, kSteps);
   };
@@ -97,12 +93,12 @@ TEST(CardHybrid, SlotsTogetherHaveTheBitsOfEachAlone) {
   }
 }
 
-TEST(CardHybrid, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
+TEST_P(CardHybrid, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
   class Nobody : public exec::StepObserver {
     void StepDone(const exec::StepTime& /*step*/) override {}
   };
-  const std::vector<int32_t> ids = Ids(150, kMiniVocabulary);
-  const LoadedSeat card = LoadThroughPlugin(MiniHybridPath(), Options("CUDA0"));
+  const std::vector<int32_t> ids = SomeIds(150, kMiniVocabulary);
+  const LoadedSeat card = LoadThroughPlugin(MiniHybridPath(), Placed(Options("CUDA0")));
   for (const int32_t batch : {1, 8, 64}) {
     card.seat->SetObserver(nullptr);
     card.seat->Cut(0, 0);
@@ -114,10 +110,10 @@ TEST(CardHybrid, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
   }
 }
 
-TEST(CardHybrid, AStateOfTheCpuGoesOnOnTheCardAndBackWithTheSameBits) {
-  const std::vector<int32_t> ids = Ids(140, kMiniVocabulary);
+TEST_P(CardHybrid, AStateOfTheCpuGoesOnOnTheCardAndBackWithTheSameBits) {
+  const std::vector<int32_t> ids = SomeIds(140, kMiniVocabulary);
   const LoadedSeat cpu = LoadThroughPlugin(MiniHybridPath(), Options("cpu"));
-  const LoadedSeat card = LoadThroughPlugin(MiniHybridPath(), Options("CUDA0", BL_F16, 2));
+  const LoadedSeat card = LoadThroughPlugin(MiniHybridPath(), Placed(Options("CUDA0", BL_F16, 2)));
   constexpr int32_t kKept = 100;
   const std::span<const int32_t> rest = std::span(ids).subspan(kKept);
   RunAll(*cpu.seat, std::span(ids).first(kKept), 64);
@@ -139,12 +135,12 @@ TEST(CardHybrid, AStateOfTheCpuGoesOnOnTheCardAndBackWithTheSameBits) {
   EXPECT_EQ(FirstDifference(GoOn(*cpu.seat, rest, kKept, 0), expected), "");
 }
 
-TEST(CardHybrid, APartOfTheExpertsOnTheHostChangesNoBit) {
-  const std::vector<int32_t> ids = Ids(60, kMiniVocabulary);
+TEST_P(CardHybrid, APartOfTheExpertsOnTheHostChangesNoBit) {
+  const std::vector<int32_t> ids = SomeIds(60, kMiniVocabulary);
   const LoadedSeat whole = LoadThroughPlugin(MiniHybridPath(), Options("CUDA0"));
   const Rows expected = RunAll(*whole.seat, ids, 1);
   for (const int32_t frames : {0, 3}) {
-    exec::SeatOptions options = Options("CUDA0");
+    exec::SeatOptions options = Placed(Options("CUDA0"));
     options.card_frames = frames;
     const LoadedSeat split = LoadThroughPlugin(MiniHybridPath(), options);
     for (const int32_t batch : {1, 6}) {
@@ -156,12 +152,12 @@ TEST(CardHybrid, APartOfTheExpertsOnTheHostChangesNoBit) {
 }
 
 // A file of integer weights whose layers are all recurrent: nothing of it is a band.
-TEST(CardHybrid, PromptsOfRecurrentLayersHaveTheBitsOfTheCpuRowByRow) {
+TEST_P(CardHybrid, PromptsOfRecurrentLayersHaveTheBitsOfTheCpuRowByRow) {
   const char* path = std::getenv("BLOOMERY_TEST_RECURRENT");
   if (path == nullptr) GTEST_SKIP() << "BLOOMERY_TEST_RECURRENT names no file";
   const LoadedSeat cpu = LoadThroughPlugin(path, Options("cpu"));
-  const LoadedSeat card = LoadThroughPlugin(path, Options("CUDA0", BL_F16, 2));
-  const std::vector<int32_t> ids = Ids(300, card.seat->limits().vocabulary);
+  const LoadedSeat card = LoadThroughPlugin(path, Placed(Options("CUDA0", BL_F16, 2)));
+  const std::vector<int32_t> ids = SomeIds(300, card.seat->limits().vocabulary);
   const Rows expected = RunAll(*cpu.seat, ids, 128);
   for (const int32_t batch : {1, 5, 8, 16, 33, 300}) {
     card.seat->Cut(0, 0);
@@ -187,14 +183,18 @@ TEST(CardHybrid, PromptsOfRecurrentLayersHaveTheBitsOfTheCpuRowByRow) {
 }
 
 // A whole model of both kinds of layers, decode of some rows.
-TEST(CardHybridModel, DecodeHasTheBitsOfTheCpu) {
+class CardHybridModel : public PlacedTest {};
+INSTANTIATE_TEST_SUITE_P(OneCard, CardHybridModel, ::testing::Values(kOneCard), NameOfPlacing);
+INSTANTIATE_TEST_SUITE_P(CardStages, CardHybridModel, ::testing::Values(kHalves), NameOfPlacing);
+
+TEST_P(CardHybridModel, DecodeHasTheBitsOfTheCpu) {
   const char* path = std::getenv("BLOOMERY_TEST_HYBRID");
   if (path == nullptr) GTEST_SKIP() << "BLOOMERY_TEST_HYBRID names no file";
   exec::SeatOptions options = Options("cpu");
   options.threads = 0;
   const LoadedSeat cpu = LoadThroughPlugin(path, options);
-  const LoadedSeat card = LoadThroughPlugin(path, Options("CUDA0"));
-  const std::vector<int32_t> ids = Ids(40, card.seat->limits().vocabulary);
+  const LoadedSeat card = LoadThroughPlugin(path, Placed(Options("CUDA0")));
+  const std::vector<int32_t> ids = SomeIds(40, card.seat->limits().vocabulary);
   const Rows expected = RunAll(*cpu.seat, ids, 1);
   for (const int32_t batch : {1, 3, 8}) {
     card.seat->Cut(0, 0);

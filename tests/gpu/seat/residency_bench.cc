@@ -9,7 +9,9 @@
 //
 //   ids=text|random  texts=3  prompt=512  tokens=128  budgets=8,12 (GiB; f43: frames; all)
 //   policies=off,payback  streams=0 (slots decoded together; 0: not)  rounds=1
-//   trace=FILE (keep it)  device=none (write the trace, on the CPU, and end)
+//   trace=FILE (keep it)  devices=CUDA0 (joined by '/', each as --device takes it: the first one
+//   writes the texts, all take turns; none: write the trace, on the CPU, and end)
+//   ubatch=512  host=0 (GiB of the host's budget; 0: what is available)
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
@@ -21,6 +23,7 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <random>
 #include <sstream>
@@ -53,13 +56,15 @@ struct Settings {
   int32_t streams = 0;
   int32_t rounds = 1;
   std::string trace = {};
-  std::string device = "CUDA0";
+  std::vector<std::string> devices{"CUDA0"};
+  int32_t ubatch = 512;
+  uint64_t host_budget = 0;
 };
 
-std::vector<std::string> Words(const std::string& text) {
+std::vector<std::string> Words(const std::string& text, char between = ',') {
   std::vector<std::string> words;
   std::istringstream in(text);
-  for (std::string word; std::getline(in, word, ',');) words.push_back(word);
+  for (std::string word; std::getline(in, word, between);) words.push_back(word);
   return words;
 }
 
@@ -74,7 +79,9 @@ Settings SettingsOf(int argc, char** argv) {
     const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
     if (key == "ids") settings.text = value == "text";
     if (key == "trace") settings.trace = value;
-    if (key == "device") settings.device = value;
+    if (key == "devices") settings.devices = Words(value, '/');
+    if (key == "ubatch") settings.ubatch = std::stoi(value);
+    if (key == "host") settings.host_budget = static_cast<uint64_t>(std::stoi(value)) << 30;
     if (key == "texts") settings.texts = std::stoi(value);
     if (key == "prompt") settings.prompt = std::stoi(value);
     if (key == "tokens") settings.tokens = std::stoi(value);
@@ -198,12 +205,14 @@ Decoded Decode(exec::Seat& seat, const Text& text) {
   return decoded;
 }
 
-exec::SeatOptions OptionsOf(const Settings& settings, const std::string& budget, int32_t slots) {
+exec::SeatOptions OptionsOf(const Settings& settings, const std::string& device,
+                            const std::string& budget, int32_t slots) {
   exec::SeatOptions options;
   options.slots = slots;
   options.slot_context = settings.prompt + settings.tokens + 64;
-  options.rows_max = std::min(settings.prompt, 512);
-  options.device = settings.device;
+  options.rows_max = std::min(settings.prompt, settings.ubatch);
+  options.host_budget = settings.host_budget;
+  options.device = device;
   if (budget == "all") return options;
   if (budget.starts_with("f")) {
     options.card_frames = std::stoi(budget.substr(1));
@@ -214,11 +223,19 @@ exec::SeatOptions OptionsOf(const Settings& settings, const std::string& budget,
   return options;
 }
 
+// Of all cards.
 uint64_t CardTaken() {
-  size_t free_bytes = 0;
-  size_t total = 0;
-  cudaMemGetInfo(&free_bytes, &total);
-  return total - free_bytes;
+  int cards = 0;
+  cudaGetDeviceCount(&cards);
+  uint64_t taken = 0;
+  for (int card = 0; card < cards; ++card) {
+    size_t free_bytes = 0;
+    size_t total = 0;
+    cudaSetDevice(card);
+    cudaMemGetInfo(&free_bytes, &total);
+    taken += total - free_bytes;
+  }
+  return taken;
 }
 
 uint64_t HostTaken() {
@@ -240,7 +257,7 @@ class Bench {
   explicit Bench(Settings settings) : settings_(std::move(settings)) {}
 
   void Run() {
-    if (settings_.device == "none") return Write();
+    if (settings_.devices.front() == "none") return Write();
     rates_ = apps::MeasureRates("");
     const memory::HostExpertRates& of = rates_.experts;
     std::printf(
@@ -262,7 +279,7 @@ class Bench {
  private:
   // Texts and their routing, by the whole card.
   void Write() {
-    exec::SeatOptions options = OptionsOf(settings_, "all", 1);
+    exec::SeatOptions options = OptionsOf(settings_, settings_.devices.front(), "all", 1);
     options.residency.trace = settings_.trace.empty() ? folder_.File("trace") : settings_.trace;
     {
       const LoadedSeat whole = LoadThroughPlugin(settings_.model, options);
@@ -293,24 +310,30 @@ class Bench {
 
   void Tables() {
     std::printf(
-        "| budget | frames | policy | t/s | x off | by windows of %zu tokens | hits %% | Belady "
+        "| budget | on | frames | policy | t/s | x off | by windows of %zu tokens | hits %% | "
+        "Belady "
         "%% | of it | moves a text | pp t/s | pp host experts, ms | predicted t/s, pp | card MiB, "
         "plan | host MiB, plan "
         "| host ms | host us | other bits "
-        "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
         kWindow);
     for (const std::string& budget : settings_.budgets) {
-      double off = 0;
+      std::map<std::string, double> off;  // rates by device
       for (int32_t round = 0; round < settings_.rounds; ++round) {
-        for (const std::string& policy : settings_.policies) off = Arm(budget, policy, off);
+        for (const std::string& policy : settings_.policies) {
+          for (const std::string& device : settings_.devices) {
+            off[device] = Arm(device, budget, policy, off[device]);
+          }
+        }
       }
     }
     std::printf("\n");
   }
 
   // Returns the rate of the arm that is off.
-  double Arm(const std::string& budget, const std::string& policy, double off) {
-    exec::SeatOptions options = OptionsOf(settings_, budget, 1);
+  double Arm(const std::string& device, const std::string& budget, const std::string& policy,
+             double off) {
+    exec::SeatOptions options = OptionsOf(settings_, device, budget, 1);
     options.residency.kind = exec::ResidencyKindOf(policy);
     const uint64_t card_before = CardTaken();
     const uint64_t host_before = HostTaken();
@@ -319,6 +342,8 @@ class Bench {
     const uint64_t card = CardTaken() - card_before;
     const uint64_t host = HostTaken() - std::min(HostTaken(), host_before);
     const memory::Placement& plan = seat.placement();
+    uint64_t planned = 0;  // of all cards
+    for (const memory::PlacedStage& stage : plan.stages) planned += stage.plan.total();
     double seconds = 0;
     double prompt_seconds = 0;
     double prompt_experts = 0;
@@ -364,14 +389,13 @@ class Bench {
     const double belady = split ? BeladyHits(frames) : 100;
     const double hit = split ? Percent(hits, picks) : 100;
     std::printf(
-        "| %s | %d | %s | %.1f | %.2f | %s | %.1f | %.1f | %.2f | %.0f | %.0f | %.0f, %.1f | "
+        "| %s | %s | %d | %s | %.1f | %.2f | %s | %.1f | %.1f | %.2f | %.0f | %.0f | %.0f, %.1f | "
         "%.1f, %.0f | %.0f, %.0f | %.0f, %.0f | %.2f | %.1f | %zu |\n",
-        budget.c_str(), seat.CardFrames(), policy.c_str(), rate, off > 0 ? rate / off : 0,
-        by_window.c_str(), hit, belady, belady > 0 ? hit / belady : 0,
+        budget.c_str(), device.c_str(), seat.CardFrames(), policy.c_str(), rate,
+        off > 0 ? rate / off : 0, by_window.c_str(), hit, belady, belady > 0 ? hit / belady : 0,
         static_cast<double>(moves) / count, count * settings_.prompt / prompt_seconds,
         prompt_experts / count, 1e3 * prompt_host_seconds / count, prediction.decode,
-        prediction.prompt, MiB(card), MiB(plan.stages.front().plan.total()), MiB(host),
-        MiB(plan.host.total()),
+        prediction.prompt, MiB(card), MiB(planned), MiB(host), MiB(plan.host.total()),
         1e3 * (seat.counters().host_seconds - host_seconds) / (count * settings_.tokens),
         seat.ReadResidencyStatus().rates.host_us, differ);
     std::fflush(stdout);
@@ -417,15 +441,17 @@ class Bench {
     std::vector<size_t> differ;
     double whole_pass = 0;
     {
-      const LoadedSeat whole =
-          LoadThroughPlugin(settings_.model, OptionsOf(settings_, "all", settings_.streams));
+      const LoadedSeat whole = LoadThroughPlugin(
+          settings_.model,
+          OptionsOf(settings_, settings_.devices.front(), "all", settings_.streams));
       whole_pass = StepSeconds(*whole.seat, &differ);
     }
     const size_t passes = static_cast<size_t>(settings_.tokens) - 8;
     for (const std::string& budget : settings_.budgets) {
       if (budget == "all") continue;
       for (const std::string& policy : settings_.policies) {
-        exec::SeatOptions options = OptionsOf(settings_, budget, settings_.streams);
+        exec::SeatOptions options =
+            OptionsOf(settings_, settings_.devices.front(), budget, settings_.streams);
         options.residency.kind = exec::ResidencyKindOf(policy);
         const LoadedSeat loaded = LoadThroughPlugin(settings_.model, options);
         differ.clear();

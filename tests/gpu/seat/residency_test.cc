@@ -7,6 +7,7 @@
 
 #include "runtime/exec/seat.h"
 #include "runtime/memory/residency/trace.h"
+#include "tests/gpu/seat/placed.h"
 #include "tests/gpu/seat/split_options.h"
 #include "tests/oracle/seat_fixture.h"
 #include "tests/support/temp_dir.h"
@@ -14,12 +15,16 @@
 namespace bloomery::test {
 namespace {
 
-TEST(CardResidency, BitsStayWhileExpertsMoveAndAfterAReset) {
+class CardResidency : public PlacedTest {};
+INSTANTIATE_TEST_SUITE_P(OneCard, CardResidency, ::testing::Values(kOneCard), NameOfPlacing);
+INSTANTIATE_TEST_SUITE_P(CardStages, CardResidency, ::testing::Values(kHalves), NameOfPlacing);
+
+TEST_P(CardResidency, BitsStayWhileExpertsMoveAndAfterAReset) {
   const std::vector<int32_t> ids = LongIds(200);
   const LoadedSeat cpu = LoadThroughPlugin(SeedlingPath(), SplitOptions("cpu", -1));
   const auto expected = RunAll(*cpu.seat, ids, 1);
   for (const auto kind : {memory::ResidencyKind::kLru, memory::ResidencyKind::kPayback}) {
-    exec::SeatOptions options = SplitOptions("CUDA0", 2);
+    exec::SeatOptions options = Placed(SplitOptions("CUDA0", 2));
     options.residency.kind = kind;
     options.residency.rates = memory::ResidencyRates{.host_us = 50, .card_us = 1, .copy_us = 1};
     const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
@@ -47,7 +52,7 @@ TEST(CardResidency, BitsStayWhileExpertsMoveAndAfterAReset) {
 
 // Residency off, moving with every pass, and payback, each reset in the middle, with few frames and
 // many: four slots together have the bits that each has alone on the CPU.
-TEST(CardResidency, SlotsTogetherKeepTheirBitsThroughMovesAndAResetInMidRun) {
+TEST_P(CardResidency, SlotsTogetherKeepTheirBitsThroughMovesAndAResetInMidRun) {
   const std::vector<int32_t> ids = LongIds(300);
   constexpr int32_t kSlots = 4;
   constexpr int32_t kRows = 40;
@@ -67,7 +72,7 @@ TEST(CardResidency, SlotsTogetherKeepTheirBitsThroughMovesAndAResetInMidRun) {
                           memory::ResidencyKind::kPayback}) {
     for (const int32_t frames : {0, 1, experts / 2, experts - 1}) {
       SCOPED_TRACE(std::string(memory::NameOf(kind)) + ", frames " + std::to_string(frames));
-      exec::SeatOptions options = SplitOptions("CUDA0", frames, kSlots);
+      exec::SeatOptions options = Placed(SplitOptions("CUDA0", frames, kSlots));
       options.residency.kind = kind;
       options.residency.rates = memory::ResidencyRates{.host_us = 50, .card_us = 1, .copy_us = 1};
       const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
@@ -102,8 +107,8 @@ TEST(CardResidency, SlotsTogetherKeepTheirBitsThroughMovesAndAResetInMidRun) {
   }
 }
 
-TEST(CardResidency, WhatExpertsCostIsMeasuredWhenLoading) {
-  exec::SeatOptions options = SplitOptions("CUDA0", 2);
+TEST_P(CardResidency, WhatExpertsCostIsMeasuredWhenLoading) {
+  exec::SeatOptions options = Placed(SplitOptions("CUDA0", 2));
   options.residency.kind = memory::ResidencyKind::kPayback;
   const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
   const memory::ResidencyRates rates = card.seat->ReadResidencyStatus().rates;
@@ -116,7 +121,7 @@ TEST(CardResidency, WhatExpertsCostIsMeasuredWhenLoading) {
   EXPECT_EQ(card.seat->counters().host_experts, 0U);  // measuring counts nothing
 }
 
-TEST(CardResidency, TracesOfTheCardHaveThePicksOfTheCpu) {
+TEST_P(CardResidency, TracesOfTheCardHaveThePicksOfTheCpu) {
   const std::vector<int32_t> ids = LongIds(120);
   const TempDir folder;
   const auto trace = [&](const char* name, exec::SeatOptions options) {
@@ -130,7 +135,7 @@ TEST(CardResidency, TracesOfTheCardHaveThePicksOfTheCpu) {
   };
   const std::string cpu = trace("cpu", SplitOptions("cpu", -1));
   const std::string whole = trace("whole", SplitOptions("CUDA0", -1));
-  const std::string split = trace("split", SplitOptions("CUDA0", 3));
+  const std::string split = trace("split", Placed(SplitOptions("CUDA0", 3)));
   memory::TraceReader expected(RealFileSystem().Open(cpu));
   memory::TraceReader of_whole(RealFileSystem().Open(whole));
   memory::TraceReader of_split(RealFileSystem().Open(split));

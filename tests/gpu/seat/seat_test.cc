@@ -9,6 +9,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/exec/seat.h"
+#include "tests/gpu/seat/placed.h"
 #include "tests/gpu/seat/rows.h"
 #include "tests/oracle/seat_fixture.h"
 #include "tests/support/refusal.h"
@@ -50,14 +51,18 @@ struct File {
 };
 constexpr File kFiles[] = {{"mini", MiniPath}, {"seedling", SeedlingPath}};
 
-TEST(CardSeat, DecodeHasTheBitsOfTheCpu) {
+class CardSeat : public PlacedTest {};
+INSTANTIATE_TEST_SUITE_P(OneCard, CardSeat, ::testing::Values(kOneCard), NameOfPlacing);
+INSTANTIATE_TEST_SUITE_P(CardStages, CardSeat, ::testing::Values(kHalves), NameOfPlacing);
+
+TEST_P(CardSeat, DecodeHasTheBitsOfTheCpu) {
   std::vector<int32_t> ids = Ids("long");
   ids.resize(200);  // past a window of 128 keys
   for (const File& file : kFiles) {
     for (const bl_dtype type : {BL_F32, BL_F16, BL_Q8_0}) {
       SCOPED_TRACE(std::string(file.name) + ", planes of type " + std::to_string(type));
       const LoadedSeat cpu = LoadThroughPlugin(file.path(), Options("cpu", type));
-      const LoadedSeat card = LoadThroughPlugin(file.path(), Options("CUDA0", type));
+      const LoadedSeat card = LoadThroughPlugin(file.path(), Placed(Options("CUDA0", type)));
       const Rows expected = RunAll(*cpu.seat, ids, 1);
       EXPECT_EQ(FirstDifference(RunAll(*card.seat, ids, 1), expected), "");
       for (const int32_t batch : {2, 7, 8}) {
@@ -68,7 +73,7 @@ TEST(CardSeat, DecodeHasTheBitsOfTheCpu) {
   }
 }
 
-TEST(CardSeat, PromptsAreWithinTheBandOfDecode) {
+TEST_F(CardSeat, PromptsAreWithinTheBandOfDecode) {
   const std::vector<int32_t> ids = Ids("long");
   for (const File& file : kFiles) {
     for (const bl_dtype type : {BL_F32, BL_F16, BL_Q8_0}) {
@@ -90,7 +95,7 @@ TEST(CardSeat, PromptsAreWithinTheBandOfDecode) {
   }
 }
 
-TEST(CardSeat, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
+TEST_P(CardSeat, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
   class Nobody : public exec::StepObserver {
    public:
     void StepDone(const exec::StepTime& /*step*/) override { ++steps; }
@@ -98,7 +103,7 @@ TEST(CardSeat, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
   };
   const std::vector<int32_t> ids = Ids("mid");
   for (const File& file : kFiles) {
-    const LoadedSeat card = LoadThroughPlugin(file.path(), Options("CUDA0"));
+    const LoadedSeat card = LoadThroughPlugin(file.path(), Placed(Options("CUDA0")));
     for (const int32_t batch : {1, 8, 64}) {
       card.seat->SetObserver(nullptr);
       card.seat->Cut(0, 0);
@@ -112,12 +117,13 @@ TEST(CardSeat, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
   }
 }
 
-TEST(CardSeat, EightSlotsTogetherHaveTheBitsOfEachAlone) {
+TEST_P(CardSeat, EightSlotsTogetherHaveTheBitsOfEachAlone) {
   const std::vector<int32_t> ids = Ids("long");
   constexpr int32_t kSlots = 8;
   constexpr int32_t kSteps = 20;
   for (const File& file : kFiles) {
-    const LoadedSeat card = LoadThroughPlugin(file.path(), Options("CUDA0", BL_F16, kSlots));
+    const LoadedSeat card =
+        LoadThroughPlugin(file.path(), Placed(Options("CUDA0", BL_F16, kSlots)));
     // Slot s holds s·9 rows before.
     const auto prefill = [&](int32_t slot) {
       for (int32_t i = 0; i < slot * 9; ++i) {
@@ -162,10 +168,11 @@ TEST(CardSeat, EightSlotsTogetherHaveTheBitsOfEachAlone) {
 
 // With integer weights nothing of a row depends on the others: a slot that decodes beside a prompt,
 // and prompts that share a pass, have the bits that they have alone.
-TEST(CardSeat, DecodeBesideAPromptAndPromptsTogetherHaveTheBitsOfEachAlone) {
+TEST_P(CardSeat, DecodeBesideAPromptAndPromptsTogetherHaveTheBitsOfEachAlone) {
   const std::vector<int32_t> ids = Ids("long");
   constexpr int32_t kSlots = 4;
-  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", BL_F16, kSlots));
+  const LoadedSeat card =
+      LoadThroughPlugin(SeedlingPath(), Placed(Options("CUDA0", BL_F16, kSlots)));
   // Rows of each slot in the shared pass: one that decodes after 30 others, and three prompts.
   constexpr int32_t kBefore[kSlots] = {30, 0, 0, 0};
   constexpr int32_t kRows[kSlots] = {1, 25, 150, 8};
@@ -184,19 +191,13 @@ TEST(CardSeat, DecodeBesideAPromptAndPromptsTogetherHaveTheBitsOfEachAlone) {
       card.seat->Run({&row, 1});
     }
   };
-  const auto logits_of = [&](int32_t count) {
-    Rows logits;
-    for (int32_t i = 0; i < count; ++i) {
-      const std::span<const float> row = card.seat->Logits(i);
-      logits.emplace_back(row.begin(), row.end());
-    }
-    return logits;
-  };
   Rows alone;
   for (int32_t slot = 0; slot < kSlots; ++slot) {
     before(slot);
     card.seat->Run(stretch(slot));
-    for (std::vector<float>& row : logits_of(kRows[slot])) alone.push_back(std::move(row));
+    for (std::vector<float>& row : LogitsOf(*card.seat, static_cast<size_t>(kRows[slot]))) {
+      alone.push_back(std::move(row));
+    }
   }
   std::vector<exec::PassRow> all;
   for (int32_t slot = 0; slot < kSlots; ++slot) {
@@ -204,12 +205,12 @@ TEST(CardSeat, DecodeBesideAPromptAndPromptsTogetherHaveTheBitsOfEachAlone) {
     for (const exec::PassRow& row : stretch(slot)) all.push_back(row);
   }
   card.seat->Run(all);
-  EXPECT_EQ(FirstDifference(logits_of(static_cast<int32_t>(all.size())), alone), "");
+  EXPECT_EQ(FirstDifference(LogitsOf(*card.seat, all.size()), alone), "");
 }
 
-TEST(CardSeat, TheBestLogitsAreThoseOfTheRow) {
+TEST_P(CardSeat, TheBestLogitsAreThoseOfTheRow) {
   const std::vector<int32_t> ids = Ids("long");
-  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", BL_F16, 2));
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Placed(Options("CUDA0", BL_F16, 2)));
   std::vector<exec::PassRow> rows;
   for (int32_t i = 0; i < 40; ++i) {
     rows.push_back({.slot = 0, .index = i, .token = ids[static_cast<size_t>(i)], .logits = i > 37});
@@ -231,9 +232,9 @@ TEST(CardSeat, TheBestLogitsAreThoseOfTheRow) {
   }
 }
 
-TEST(CardSeat, ACopiedSlotGoesOnAsTheOneItWasCopiedFrom) {
+TEST_P(CardSeat, ACopiedSlotGoesOnAsTheOneItWasCopiedFrom) {
   const std::vector<int32_t> ids = Ids("long");
-  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Options("CUDA0", BL_Q8_0, 2));
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Placed(Options("CUDA0", BL_Q8_0, 2)));
   const Rows first = RunAll(*card.seat, std::span(ids).first(50), 50);
   card.seat->CopySlot(0, 1, 50);
   const auto next = [&](int32_t slot) {
@@ -248,13 +249,13 @@ TEST(CardSeat, ACopiedSlotGoesOnAsTheOneItWasCopiedFrom) {
   EXPECT_EQ(FirstDifference({next(0)}, {from}), "");
 }
 
-TEST(CardSeat, PicksOfPassesOfAnySizeAreCounted) {
+TEST_P(CardSeat, PicksOfPassesOfAnySizeAreCounted) {
   std::vector<int32_t> ids = Ids("long");
   ids.resize(200);
   for (const File& file : kFiles) {
     SCOPED_TRACE(file.name);
     const LoadedSeat cpu = LoadThroughPlugin(file.path(), Options("cpu"));
-    const LoadedSeat card = LoadThroughPlugin(file.path(), Options("CUDA0"));
+    const LoadedSeat card = LoadThroughPlugin(file.path(), Placed(Options("CUDA0")));
     for (const int32_t batch : {1, 3, 8}) {  // the same bits, so the same picks
       cpu.seat->Cut(0, 0);
       card.seat->Cut(0, 0);
@@ -283,7 +284,7 @@ TEST(CardSeat, PicksOfPassesOfAnySizeAreCounted) {
   }
 }
 
-TEST(CardSeat, ABudgetBelowThePlanIsRefusedNamingItsTerms) {
+TEST_F(CardSeat, ABudgetBelowThePlanIsRefusedNamingItsTerms) {
   exec::SeatOptions options = Options("CUDA0");
   options.card_budget = 1 << 20;
   const Refusal refusal = RefusalOf([&] { LoadThroughPlugin(SeedlingPath(), options); });
@@ -293,7 +294,7 @@ TEST(CardSeat, ABudgetBelowThePlanIsRefusedNamingItsTerms) {
   }
 }
 
-TEST(CardSeat, ACardThatIsNotThereIsRefusedNamingThoseThatAre) {
+TEST_F(CardSeat, ACardThatIsNotThereIsRefusedNamingThoseThatAre) {
   const Refusal refusal = RefusalOf([&] { LoadThroughPlugin(SeedlingPath(), Options("CUDA99")); });
   EXPECT_EQ(refusal.kind, ErrorKind::kDevice);
   EXPECT_NE(refusal.message.find("CUDA0: "), std::string::npos) << refusal.message;

@@ -11,6 +11,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/exec/seat.h"
+#include "tests/gpu/seat/placed.h"
 #include "tests/gpu/seat/rows.h"
 #include "tests/oracle/seat_fixture.h"
 
@@ -36,14 +37,7 @@ exec::SeatOptions Options(const char* device, bl_dtype kv_type = BL_F16, int32_t
 }
 
 std::vector<int32_t> Ids(const exec::Seat& seat, size_t count) {
-  std::vector<int32_t> ids;
-  uint32_t state = 777;
-  const auto vocabulary = static_cast<uint32_t>(seat.limits().vocabulary);
-  for (size_t i = 0; i < count; ++i) {
-    state = state * 1664525U + 1013904223U;
-    ids.push_back(static_cast<int32_t>((state >> 8U) % vocabulary));
-  }
-  return ids;
+  return SomeIds(count, seat.limits().vocabulary, 777);
 }
 
 // The mini model, and the file of integer weights where there is one.
@@ -60,12 +54,16 @@ std::span<const int32_t> From(const std::vector<int32_t>& ids, int32_t first, in
   return std::span(ids).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
 }
 
-TEST(CardSliding, DecodeHasTheBitsOfTheCpu) {
+class CardSliding : public PlacedTest {};
+INSTANTIATE_TEST_SUITE_P(OneCard, CardSliding, ::testing::Values(kOneCard), NameOfPlacing);
+INSTANTIATE_TEST_SUITE_P(CardStages, CardSliding, ::testing::Values(kHalves), NameOfPlacing);
+
+TEST_P(CardSliding, DecodeHasTheBitsOfTheCpu) {
   for (const std::string& path : Files()) {
     for (const bl_dtype type : {BL_F32, BL_F16, BL_Q8_0}) {
       SCOPED_TRACE(path + ", planes of type " + std::to_string(type));
       const LoadedSeat cpu = LoadThroughPlugin(path, Options("cpu", type));
-      const LoadedSeat card = LoadThroughPlugin(path, Options("CUDA0", type));
+      const LoadedSeat card = LoadThroughPlugin(path, Placed(Options("CUDA0", type)));
       // Past the ring's end, and a window of 128 keys.
       const std::vector<int32_t> ids = Ids(*cpu.seat, type == BL_F16 ? 450 : 170);
       const Rows expected = RunAll(*cpu.seat, ids, 64);
@@ -77,7 +75,7 @@ TEST(CardSliding, DecodeHasTheBitsOfTheCpu) {
   }
 }
 
-TEST(CardSliding, PromptsAreWithinTheBandOfDecode) {
+TEST_F(CardSliding, PromptsAreWithinTheBandOfDecode) {
   for (const std::string& path : Files()) {
     for (const bl_dtype type : {BL_F32, BL_F16, BL_Q8_0}) {
       const LoadedSeat card = LoadThroughPlugin(path, Options("CUDA0", type, 1, 512));
@@ -106,13 +104,13 @@ TEST(CardSliding, PromptsAreWithinTheBandOfDecode) {
   }
 }
 
-TEST(CardSliding, SlotsTogetherHaveTheBitsOfEachAlone) {
+TEST_P(CardSliding, SlotsTogetherHaveTheBitsOfEachAlone) {
   constexpr int32_t kSlots = 4;
   constexpr int32_t kSteps = 30;
   constexpr int32_t kDepths[kSlots] = {0, 20, 376, 500};  // the third comes over its rings' end
   for (const std::string& path : Files()) {
     SCOPED_TRACE(path);
-    const LoadedSeat card = LoadThroughPlugin(path, Options("CUDA0", BL_F16, kSlots));
+    const LoadedSeat card = LoadThroughPlugin(path, Placed(Options("CUDA0", BL_F16, kSlots)));
     const std::vector<int32_t> ids = Ids(*card.seat, 900);
     const auto of = [&](int32_t slot) { return From(ids, slot * 70 + kDepths[slot], kSteps); };
     const auto prefill = [&](int32_t slot) {
@@ -147,12 +145,12 @@ TEST(CardSliding, SlotsTogetherHaveTheBitsOfEachAlone) {
   }
 }
 
-TEST(CardSliding, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
+TEST_P(CardSliding, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
   class Nobody : public exec::StepObserver {
     void StepDone(const exec::StepTime& /*step*/) override {}
   };
   for (const std::string& path : Files()) {
-    const LoadedSeat card = LoadThroughPlugin(path, Options("CUDA0"));
+    const LoadedSeat card = LoadThroughPlugin(path, Placed(Options("CUDA0")));
     const std::vector<int32_t> ids = Ids(*card.seat, 40);
     for (const int32_t batch : {1, 8, 64}) {
       card.seat->SetObserver(nullptr);
@@ -167,8 +165,8 @@ TEST(CardSliding, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
   }
 }
 
-TEST(CardSliding, ASlotIsCutBackAsFarAsItsRingsReachAndGoesOnBitForBit) {
-  const LoadedSeat card = LoadThroughPlugin(MiniSlidingPath(), Options("CUDA0"));
+TEST_P(CardSliding, ASlotIsCutBackAsFarAsItsRingsReachAndGoesOnBitForBit) {
+  const LoadedSeat card = LoadThroughPlugin(MiniSlidingPath(), Placed(Options("CUDA0")));
   exec::Seat& seat = *card.seat;
   const std::vector<int32_t> ids = Ids(seat, 1101);
   const Rows cold = RunAll(seat, First(ids, 1100), 8);
@@ -193,10 +191,10 @@ TEST(CardSliding, ASlotIsCutBackAsFarAsItsRingsReachAndGoesOnBitForBit) {
   EXPECT_EQ(FirstDifference(GoOn(seat, First(ids, 2), 0, 0), {cold[0], cold[1]}), "");
 }
 
-TEST(CardSliding, AStateOfTheCpuGoesOnOnTheCardAndBackWithTheSameBits) {
+TEST_P(CardSliding, AStateOfTheCpuGoesOnOnTheCardAndBackWithTheSameBits) {
   for (const std::string& path : Files()) {
     const LoadedSeat cpu = LoadThroughPlugin(path, Options("cpu", BL_F16, 2));
-    const LoadedSeat card = LoadThroughPlugin(path, Options("CUDA0", BL_F16, 2));
+    const LoadedSeat card = LoadThroughPlugin(path, Placed(Options("CUDA0", BL_F16, 2)));
     const std::vector<int32_t> ids = Ids(*cpu.seat, 1200);
     const auto move = [&](exec::Seat& from, exec::Seat& to, int32_t slot, int32_t kept) {
       ASSERT_EQ(from.StateFormat(), to.StateFormat());
@@ -240,8 +238,9 @@ TEST(CardSliding, AStateOfTheCpuGoesOnOnTheCardAndBackWithTheSameBits) {
   }
 }
 
-TEST(CardSliding, ASlotIsCopiedWithWhatItsRingsHold) {
-  const LoadedSeat card = LoadThroughPlugin(MiniSlidingPath(), Options("CUDA0", BL_Q8_0, 3));
+TEST_P(CardSliding, ASlotIsCopiedWithWhatItsRingsHold) {
+  const LoadedSeat card =
+      LoadThroughPlugin(MiniSlidingPath(), Placed(Options("CUDA0", BL_Q8_0, 3)));
   exec::Seat& seat = *card.seat;
   const std::vector<int32_t> ids = Ids(seat, 800);
   RunAll(seat, First(ids, 700), 64, 0);
@@ -257,13 +256,13 @@ TEST(CardSliding, ASlotIsCopiedWithWhatItsRingsHold) {
   EXPECT_EQ(FirstDifference(GoOn(seat, other, 560, 2), GoOn(seat, other, 560, 0)), "");
 }
 
-TEST(CardSliding, APartOfTheExpertsOnTheHostChangesNoBit) {
+TEST_P(CardSliding, APartOfTheExpertsOnTheHostChangesNoBit) {
   for (const std::string& path : Files()) {
     const LoadedSeat whole = LoadThroughPlugin(path, Options("CUDA0"));
     const std::vector<int32_t> ids = Ids(*whole.seat, 60);
     const Rows expected = RunAll(*whole.seat, ids, 1);
     for (const int32_t frames : {0, 3}) {
-      exec::SeatOptions options = Options("CUDA0");
+      exec::SeatOptions options = Placed(Options("CUDA0"));
       options.card_frames = frames;
       const LoadedSeat split = LoadThroughPlugin(path, options);
       for (const int32_t batch : {1, 6}) {
@@ -277,11 +276,11 @@ TEST(CardSliding, APartOfTheExpertsOnTheHostChangesNoBit) {
 
 // With integer weights nothing of a row depends on the others: a slot that decodes beside a prompt,
 // and prompts that share a pass, have the bits that they have alone.
-TEST(CardSliding, DecodeBesideAPromptAndPromptsTogetherHaveTheBitsOfEachAlone) {
+TEST_P(CardSliding, DecodeBesideAPromptAndPromptsTogetherHaveTheBitsOfEachAlone) {
   const char* path = std::getenv("BLOOMERY_TEST_SLIDING");
   if (path == nullptr) GTEST_SKIP() << "BLOOMERY_TEST_SLIDING names no file";
   constexpr int32_t kSlots = 4;
-  const LoadedSeat card = LoadThroughPlugin(path, Options("CUDA0", BL_F16, kSlots, 512));
+  const LoadedSeat card = LoadThroughPlugin(path, Placed(Options("CUDA0", BL_F16, kSlots, 512)));
   const std::vector<int32_t> ids = Ids(*card.seat, 900);
   // Rows of each slot in the shared pass: one that decodes, and three prompts.
   constexpr int32_t kBefore4[kSlots] = {140, 0, 130, 600};
@@ -300,19 +299,13 @@ TEST(CardSliding, DecodeBesideAPromptAndPromptsTogetherHaveTheBitsOfEachAlone) {
     card.seat->Cut(slot, 0);
     RunAll(*card.seat, First(ids, kBefore4[slot]), 8, slot);
   };
-  const auto logits_of = [&](int32_t count) {
-    Rows logits;
-    for (int32_t i = 0; i < count; ++i) {
-      const std::span<const float> row = card.seat->Logits(i);
-      logits.emplace_back(row.begin(), row.end());
-    }
-    return logits;
-  };
   Rows alone;
   for (int32_t slot = 0; slot < kSlots; ++slot) {
     before(slot);
     card.seat->Run(stretch(slot));
-    for (std::vector<float>& row : logits_of(kRows[slot])) alone.push_back(std::move(row));
+    for (std::vector<float>& row : LogitsOf(*card.seat, static_cast<size_t>(kRows[slot]))) {
+      alone.push_back(std::move(row));
+    }
   }
   std::vector<exec::PassRow> all;
   for (int32_t slot = 0; slot < kSlots; ++slot) {
@@ -320,7 +313,7 @@ TEST(CardSliding, DecodeBesideAPromptAndPromptsTogetherHaveTheBitsOfEachAlone) {
     for (const exec::PassRow& row : stretch(slot)) all.push_back(row);
   }
   card.seat->Run(all);
-  EXPECT_EQ(FirstDifference(logits_of(static_cast<int32_t>(all.size())), alone), "");
+  EXPECT_EQ(FirstDifference(LogitsOf(*card.seat, all.size()), alone), "");
 }
 
 }  // namespace

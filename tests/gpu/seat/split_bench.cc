@@ -4,71 +4,32 @@
 // routing without locality. PROMPT, UBATCH: rows of two prompts; SHARE: below; DECODE=0: prompts
 // only.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <random>
 #include <string_view>
 #include <vector>
 
 #include "runtime/exec/seat.h"
+#include "tests/gpu/seat/bench_passes.h"
 #include "tests/oracle/seat_fixture.h"
 
 namespace bloomery::test {
 namespace {
 
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+void Report(const exec::Seat& seat, const char* what, int32_t frames, int32_t rows, int32_t passes,
+            double seconds, const exec::SeatCounters& before) {
+  const exec::SeatCounters after = seat.counters();
+  const double per_pass = 1e3 / passes;
+  const double host_bytes = static_cast<double>(after.host_bytes - before.host_bytes);
+  const double host_seconds = after.host_seconds - before.host_seconds;
+  std::printf("| %s | %d | %.3f | %.1f | %.1f | %.1f | %.3f | %.1f |\n", what, frames,
+              seconds * per_pass, rows * passes / seconds,
+              static_cast<double>(after.hand_offs - before.hand_offs) / passes,
+              static_cast<double>(after.host_experts - before.host_experts) / passes,
+              host_seconds * per_pass, host_seconds > 0 ? host_bytes / host_seconds * 1e-9 : 0.0);
+  std::fflush(stdout);
 }
-
-struct Bench {
-  exec::Seat& seat;
-  std::mt19937 random{11};
-
-  int32_t Token() {
-    return static_cast<int32_t>(random() % static_cast<uint32_t>(seat.limits().vocabulary));
-  }
-
-  // Seconds of `passes` passes of one row of each of `slots` slots.
-  double Decode(int32_t slots, int32_t passes) {
-    std::vector<exec::PassRow> rows(static_cast<size_t>(slots));
-    const double begin = Now();
-    for (int32_t pass = 0; pass < passes; ++pass) {
-      for (int32_t slot = 0; slot < slots; ++slot) {
-        rows[static_cast<size_t>(slot)] = {
-            .slot = slot, .index = seat.Length(slot), .token = Token(), .logits = true};
-      }
-      seat.Run(rows);
-    }
-    return Now() - begin;
-  }
-
-  double Prompt(int32_t count) {
-    seat.Cut(0, 0);
-    std::vector<exec::PassRow> rows;
-    for (int32_t i = 0; i < count; ++i) {
-      rows.push_back({.slot = 0, .index = i, .token = Token(), .logits = i + 1 == count});
-    }
-    const double begin = Now();
-    seat.Run(rows);
-    return Now() - begin;
-  }
-
-  void Report(const char* what, int32_t frames, int32_t rows, int32_t passes, double seconds,
-              const exec::SeatCounters& before) {
-    const exec::SeatCounters after = seat.counters();
-    const double per_pass = 1e3 / passes;
-    const double host_bytes = static_cast<double>(after.host_bytes - before.host_bytes);
-    const double host_seconds = after.host_seconds - before.host_seconds;
-    std::printf("| %s | %d | %.3f | %.1f | %.1f | %.1f | %.3f | %.1f |\n", what, frames,
-                seconds * per_pass, rows * passes / seconds,
-                static_cast<double>(after.hand_offs - before.hand_offs) / passes,
-                static_cast<double>(after.host_experts - before.host_experts) / passes,
-                host_seconds * per_pass, host_seconds > 0 ? host_bytes / host_seconds * 1e-9 : 0.0);
-    std::fflush(stdout);
-  }
-};
 
 void Run(const char* path, int32_t frames, int32_t ubatch) {
   exec::SeatOptions options;
@@ -85,7 +46,7 @@ void Run(const char* path, int32_t frames, int32_t ubatch) {
   if (shared == "host") options.share_rates = memory::ShareRates{.copy_us = 1e9, .read_us = 1};
   const double begin = Now();
   const LoadedSeat loaded = LoadThroughPlugin(path, options);
-  Bench bench{*loaded.seat};
+  BenchPasses bench(*loaded.seat);
   std::fprintf(stderr, "frames %d: loaded in %.2f s; %s\n", frames, Now() - begin,
                loaded.seat->LoadLine().c_str());
   std::fprintf(stderr, "%s\n", loaded.seat->PlanLine().c_str());
@@ -97,14 +58,15 @@ void Run(const char* path, int32_t frames, int32_t ubatch) {
     const exec::SeatCounters before = loaded.seat->counters();
     const int32_t passes = 48;
     const double seconds = bench.Decode(slots, passes);
-    bench.Report(slots == 1 ? "decode" : "8 slots", frames, slots, passes, seconds, before);
+    Report(*loaded.seat, slots == 1 ? "decode" : "8 slots", frames, slots, passes, seconds, before);
   }
   const char* const prompt = std::getenv("PROMPT");
   for (const int32_t rows : {prompt == nullptr ? 512 : std::atoi(prompt), ubatch}) {
     bench.Prompt(rows);
     const exec::SeatCounters before = loaded.seat->counters();
     const double seconds = bench.Prompt(rows);
-    bench.Report(("prompt " + std::to_string(rows)).c_str(), frames, rows, 1, seconds, before);
+    Report(*loaded.seat, ("prompt " + std::to_string(rows)).c_str(), frames, rows, 1, seconds,
+           before);
     if (rows == ubatch) break;
   }
 }

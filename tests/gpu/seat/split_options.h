@@ -1,8 +1,9 @@
-// What the tests of banks split between card and host share.
+// What the tests of banks split between card and host, and those of seats in stages, share.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/exec/seat.h"
@@ -13,7 +14,8 @@
 namespace bloomery::test {
 
 // `frames` experts a bank on the card; -1: all.
-inline exec::SeatOptions SplitOptions(const char* device, int32_t frames, int32_t slots = 1) {
+inline exec::SeatOptions SplitOptions(const std::string& device, int32_t frames,
+                                      int32_t slots = 1) {
   exec::SeatOptions options;
   options.slots = slots;
   options.slot_context = 1024;

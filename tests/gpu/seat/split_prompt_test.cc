@@ -6,6 +6,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/exec/seat.h"
+#include "tests/gpu/seat/placed.h"
 #include "tests/gpu/seat/split_options.h"
 #include "tests/oracle/seat_fixture.h"
 #include "tests/support/refusal.h"
@@ -31,12 +32,16 @@ exec::SeatOptions Residing(int32_t frames) {
   return options;
 }
 
-TEST(CardSplitPrompt, TheHottestExpertsThatCameStayAndTheBitsStay) {
+class CardSplitPrompt : public PlacedTest {};
+INSTANTIATE_TEST_SUITE_P(OneCard, CardSplitPrompt, ::testing::Values(kOneCard), NameOfPlacing);
+INSTANTIATE_TEST_SUITE_P(CardStages, CardSplitPrompt, ::testing::Values(kHalves), NameOfPlacing);
+
+TEST_P(CardSplitPrompt, TheHottestExpertsThatCameStayAndTheBitsStay) {
   const std::vector<int32_t> ids = LongIds(300);
   const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
   const Rows prompt = Again(*whole.seat, ids, 300);
   const Rows decode = Again(*whole.seat, std::span(ids).first(60), 1);
-  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Residing(2));
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Placed(Residing(2)));
   exec::Seat& seat = *card.seat;
   EXPECT_EQ(FirstDifference(Again(seat, ids, 300), prompt), "");
   const std::vector<exec::BankPicks> banks = seat.ReadResidency().banks;
@@ -62,9 +67,9 @@ TEST(CardSplitPrompt, TheHottestExpertsThatCameStayAndTheBitsStay) {
   }
 }
 
-TEST(CardSplitPrompt, NothingStaysWhereResidencyIsOff) {
+TEST_P(CardSplitPrompt, NothingStaysWhereResidencyIsOff) {
   const std::vector<int32_t> ids = LongIds(300);
-  exec::SeatOptions options = Residing(2);
+  exec::SeatOptions options = Placed(Residing(2));
   options.residency.kind = memory::ResidencyKind::kOff;
   const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
   Again(*card.seat, ids, 300);
@@ -74,16 +79,16 @@ TEST(CardSplitPrompt, NothingStaysWhereResidencyIsOff) {
   }
 }
 
-TEST(CardSplitPrompt, ACopyThatFailsEndsThePassByNameAndTheNextOneHasItsBits) {
+TEST_P(CardSplitPrompt, ACopyThatFailsEndsThePassByNameAndTheNextOneHasItsBits) {
   const std::vector<int32_t> ids = LongIds(300);
   const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
   const Rows expected = Again(*whole.seat, ids, 300);
   int copies = 0;
   int fails_at = -1;
-  exec::SeatOptions options = Residing(2);
+  exec::SeatOptions options = Placed(Residing(2));
   options.split_hooks.stream_fails = [&] { return copies++ == fails_at; };
   const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
-  for (const int at : {0, 1, 3}) {
+  for (const int at : {0, 1, 3, 5}) {
     copies = 0;
     fails_at = at;
     const Refusal refusal = RefusalOf([&] { Again(*card.seat, ids, 300); });
@@ -95,10 +100,10 @@ TEST(CardSplitPrompt, ACopyThatFailsEndsThePassByNameAndTheNextOneHasItsBits) {
 }
 
 // What --cache-disk, --slot-save-path and the prompt cache do with a slot, over splits.
-TEST(CardSplitPrompt, RowsOfASplitSlotGoOnWithTheSameBitsWhereverTheyAreRestored) {
+TEST_P(CardSplitPrompt, RowsOfASplitSlotGoOnWithTheSameBitsWhereverTheyAreRestored) {
   const std::vector<int32_t> ids = LongIds(290);
   const std::vector<int32_t> rest = {ids[3], ids[5], ids[8], ids[13]};
-  const LoadedSeat from = LoadThroughPlugin(SeedlingPath(), Residing(3));
+  const LoadedSeat from = LoadThroughPlugin(SeedlingPath(), Placed(Residing(3)));
   Again(*from.seat, ids, 290);
   std::vector<std::vector<std::byte>> chunks;
   constexpr int32_t kChunk = exec::RowChunk::kRowsMax;
@@ -121,7 +126,7 @@ TEST(CardSplitPrompt, RowsOfASplitSlotGoOnWithTheSameBitsWhereverTheyAreRestored
   const Rows expected = go_on(*from.seat, 0);
   for (const int32_t frames : {0, 3, -1}) {
     SCOPED_TRACE(frames);
-    exec::SeatOptions options = Residing(frames);
+    exec::SeatOptions options = Placed(Residing(frames));
     options.slots = 2;
     const LoadedSeat to = LoadThroughPlugin(SeedlingPath(), options);
     EXPECT_EQ(to.seat->StateFormat(), from.seat->StateFormat());

@@ -10,6 +10,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/exec/seat.h"
+#include "tests/gpu/seat/placed.h"
 #include "tests/gpu/seat/rows.h"
 #include "tests/gpu/seat/split_options.h"
 #include "tests/oracle/seat_fixture.h"
@@ -25,16 +26,22 @@ std::vector<int32_t> FrameCounts(const exec::Seat& seat) {
   return {0, 1, experts / 2, experts - 1, experts};
 }
 
+constexpr uint32_t kLastBank = 5;  // of Seedling
+
 const std::string kFiles[] = {MiniPath(), SeedlingPath()};
 
-TEST(CardSplit, DecodeHasTheBitsOfTheCpuForEveryNumberOfFrames) {
+class CardSplit : public PlacedTest {};
+INSTANTIATE_TEST_SUITE_P(OneCard, CardSplit, ::testing::Values(kOneCard), NameOfPlacing);
+INSTANTIATE_TEST_SUITE_P(CardStages, CardSplit, ::testing::Values(kHalves), NameOfPlacing);
+
+TEST_P(CardSplit, DecodeHasTheBitsOfTheCpuForEveryNumberOfFrames) {
   const std::vector<int32_t> ids = LongIds(150);
   for (const std::string& file : kFiles) {
     const LoadedSeat cpu = LoadThroughPlugin(file, SplitOptions("cpu", -1));
     const Rows expected = RunAll(*cpu.seat, ids, 1);
     for (const int32_t frames : FrameCounts(*cpu.seat)) {
       SCOPED_TRACE(file + ", frames " + std::to_string(frames));
-      const LoadedSeat card = LoadThroughPlugin(file, SplitOptions("CUDA0", frames));
+      const LoadedSeat card = LoadThroughPlugin(file, Placed(SplitOptions("CUDA0", frames)));
       for (const int32_t batch : {1, 3, 8}) {
         EXPECT_EQ(FirstDifference(Again(*card.seat, ids, batch), expected), "") << batch;
       }
@@ -50,7 +57,7 @@ TEST(CardSplit, DecodeHasTheBitsOfTheCpuForEveryNumberOfFrames) {
 
 // Of integer experts: float ones of a prompt meet tensor cores on the card (a band), and on the
 // host they do not.
-TEST(CardSplit, PromptsHaveTheBitsOfTheWholeCardHoweverTheyAreShared) {
+TEST_P(CardSplit, PromptsHaveTheBitsOfTheWholeCardHoweverTheyAreShared) {
   const std::vector<int32_t> ids = LongIds(300);
   const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
   std::vector<Rows> expected;
@@ -60,7 +67,7 @@ TEST(CardSplit, PromptsHaveTheBitsOfTheWholeCardHoweverTheyAreShared) {
     for (const memory::ShareRates& rates : {kAllLink, kAllHost, kHalf}) {
       SCOPED_TRACE("frames " + std::to_string(frames) + ", a copy " +
                    std::to_string(rates.copy_us));
-      exec::SeatOptions options = SplitOptions("CUDA0", frames);
+      exec::SeatOptions options = Placed(SplitOptions("CUDA0", frames));
       options.share_rates = rates;
       const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
       for (size_t i = 0; i < batches.size(); ++i) {
@@ -84,10 +91,10 @@ TEST(CardSplit, PromptsHaveTheBitsOfTheWholeCardHoweverTheyAreShared) {
   }
 }
 
-TEST(CardSplit, PromptsAsMeasuredHaveTheBitsOfTheWholeCard) {
+TEST_P(CardSplit, PromptsAsMeasuredHaveTheBitsOfTheWholeCard) {
   const std::vector<int32_t> ids = LongIds(300);
   const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
-  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", 3));
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Placed(SplitOptions("CUDA0", 3)));
   EXPECT_NE(card.seat->LoadLine().find("an expert of a prompt takes the link"), std::string::npos);
   EXPECT_EQ(card.seat->counters().host_experts, 0U);  // measuring is not counted
   for (const int32_t batch : {16, 40, 300}) {
@@ -96,10 +103,10 @@ TEST(CardSplit, PromptsAsMeasuredHaveTheBitsOfTheWholeCard) {
   }
 }
 
-TEST(CardSplit, PromptsOfFloatExpertsStayWithinTheBand) {
+TEST_P(CardSplit, PromptsOfFloatExpertsStayWithinTheBand) {
   const std::vector<int32_t> ids = LongIds(300);
   const LoadedSeat whole = LoadThroughPlugin(MiniPath(), SplitOptions("CUDA0", -1));
-  const LoadedSeat card = LoadThroughPlugin(MiniPath(), SplitOptions("CUDA0", 3));
+  const LoadedSeat card = LoadThroughPlugin(MiniPath(), Placed(SplitOptions("CUDA0", 3)));
   EXPECT_TRUE(
       card.seat->inexact_operators().contains("routed_experts/1 on the card, prompts (band)"));
   const Rows expected = Again(*whole.seat, ids, 300);
@@ -111,10 +118,10 @@ TEST(CardSplit, PromptsOfFloatExpertsStayWithinTheBand) {
   EXPECT_GE(same, got.size() * 97 / 100);
 }
 
-TEST(CardSplit, PicksAreCountedWhereverTheyAreComputed) {
+TEST_P(CardSplit, PicksAreCountedWhereverTheyAreComputed) {
   const std::vector<int32_t> ids = LongIds(200);
   const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
-  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", 3));
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Placed(SplitOptions("CUDA0", 3)));
   for (const int32_t batch : {1, 3, 8, 200}) {
     Again(*whole.seat, ids, batch);
     Again(*card.seat, ids, batch);
@@ -128,11 +135,12 @@ TEST(CardSplit, PicksAreCountedWhereverTheyAreComputed) {
   }
 }
 
-TEST(CardSplit, ASlotBesideThreeOthersHasTheBitsOfItselfAlone) {
+TEST_P(CardSplit, ASlotBesideThreeOthersHasTheBitsOfItselfAlone) {
   const std::vector<int32_t> ids = LongIds(300);
   constexpr int32_t kSlots = 4;
   const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
-  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", 3, kSlots));
+  const LoadedSeat card =
+      LoadThroughPlugin(SeedlingPath(), Placed(SplitOptions("CUDA0", 3, kSlots)));
   const auto token = [&](int32_t slot, int32_t index) {
     return ids[static_cast<size_t>((index * 5 + slot * 11) % 300)];
   };
@@ -156,12 +164,12 @@ TEST(CardSplit, ASlotBesideThreeOthersHasTheBitsOfItselfAlone) {
   }
 }
 
-TEST(CardSplit, ExpertsMoveBetweenPassesAndTheBitsStay) {
+TEST_P(CardSplit, ExpertsMoveBetweenPassesAndTheBitsStay) {
   const std::vector<int32_t> ids = LongIds(150);
   for (const std::string& file : kFiles) {
     const LoadedSeat whole = LoadThroughPlugin(file, SplitOptions("CUDA0", -1));
     const Rows expected = RunAll(*whole.seat, ids, 1);
-    const LoadedSeat card = LoadThroughPlugin(file, SplitOptions("CUDA0", 3));
+    const LoadedSeat card = LoadThroughPlugin(file, Placed(SplitOptions("CUDA0", 3)));
     exec::Seat& seat = *card.seat;
     const std::vector<exec::BankPicks> banks = seat.ReadResidency().banks;
     std::mt19937 random(7);
@@ -204,11 +212,11 @@ TEST(CardSplit, ExpertsMoveBetweenPassesAndTheBitsStay) {
   }
 }
 
-TEST(CardSplit, PromptsWhoseExpertsComeToTheCardRunBesideMovesAndFreeFrames) {
+TEST_P(CardSplit, PromptsWhoseExpertsComeToTheCardRunBesideMovesAndFreeFrames) {
   const std::vector<int32_t> ids = LongIds(300);
   const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
   const Rows expected = RunAll(*whole.seat, ids, 300);
-  exec::SeatOptions options = SplitOptions("CUDA0", 3);
+  exec::SeatOptions options = Placed(SplitOptions("CUDA0", 3));
   options.share_rates = kAllLink;
   bool fails = false;
   options.split_hooks.copy_fails = [&] { return fails; };
@@ -227,43 +235,52 @@ TEST(CardSplit, PromptsWhoseExpertsComeToTheCardRunBesideMovesAndFreeFrames) {
   EXPECT_EQ(FirstDifference(Again(seat, ids, 100), Again(*whole.seat, ids, 100)), "");
 }
 
-TEST(CardSplit, AMoveWhoseCopyFailsIsNamedAndPassesGoOn) {
+TEST_P(CardSplit, AMoveWhoseCopyFailsIsNamedAndPassesGoOn) {
   const std::vector<int32_t> ids = LongIds(60);
   const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
   const Rows expected = RunAll(*whole.seat, ids, 1);
-  exec::SeatOptions options = SplitOptions("CUDA0", 2);
-  bool fails = true;
-  options.split_hooks.copy_fails = [&] { return fails; };
-  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
-  exec::Seat& seat = *card.seat;
-  seat.BeginMove({.bank = 0, .in = 5, .out = 0});
-  const Refusal refusal = RefusalOf([&] { seat.LandMoves(true); });
-  EXPECT_EQ(refusal.kind, ErrorKind::kDevice);
-  EXPECT_NE(refusal.message.find("expert 5 of bank 0"), std::string::npos) << refusal.message;
-  EXPECT_EQ(FirstDifference(Again(seat, ids, 1), expected), "");
-  fails = false;
-  seat.BeginMove({.bank = 0, .in = 5});  // the frame is free
-  EXPECT_EQ(seat.LandMoves(true), 1);
-  EXPECT_EQ(seat.FramesOf(0)[5], 0);
-  EXPECT_EQ(FirstDifference(Again(seat, ids, 1), expected), "");
-  EXPECT_EQ(RefusalOf([&] { seat.BeginMove({.bank = 0, .in = 0, .out = 4}); }).kind,
-            ErrorKind::kInternal);
+  for (const uint32_t bank : {0U, kLastBank}) {
+    exec::SeatOptions options = Placed(SplitOptions("CUDA0", 2));
+    bool fails = true;
+    options.split_hooks.copy_fails = [&] { return fails; };
+    const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
+    exec::Seat& seat = *card.seat;
+    seat.BeginMove({.bank = bank, .in = 5, .out = 0});
+    const Refusal refusal = RefusalOf([&] { seat.LandMoves(true); });
+    EXPECT_EQ(refusal.kind, ErrorKind::kDevice);
+    EXPECT_NE(refusal.message.find("expert 5 of bank " + std::to_string(bank)), std::string::npos)
+        << refusal.message;
+    EXPECT_EQ(FirstDifference(Again(seat, ids, 1), expected), "");
+    fails = false;
+    seat.BeginMove({.bank = bank, .in = 5});  // the frame is free
+    EXPECT_EQ(seat.LandMoves(true), 1);
+    EXPECT_EQ(seat.FramesOf(bank)[5], 0);
+    EXPECT_EQ(FirstDifference(Again(seat, ids, 1), expected), "");
+    EXPECT_EQ(RefusalOf([&] { seat.BeginMove({.bank = bank, .in = 0, .out = 4}); }).kind,
+              ErrorKind::kInternal);
+  }
 }
 
-TEST(CardSplit, AWorkerThatStallsEndsThePassByNameAndTheNextOneRuns) {
+TEST_P(CardSplit, AWorkerThatStallsEndsThePassByNameAndTheNextOneRuns) {
   const std::vector<int32_t> ids = LongIds(40);
   const LoadedSeat whole = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", -1));
   const Rows expected = RunAll(*whole.seat, ids, 1);
-  for (const bool caller : {false, true}) {
+  struct Case {
+    bool caller;
+    uint32_t bank;
+  };
+  for (const Case& of :
+       {Case{false, 1}, Case{true, 1}, Case{false, kLastBank}, Case{true, kLastBank}}) {
     for (const int32_t batch : {1, 16}) {
-      SCOPED_TRACE(std::to_string(batch) + (caller ? " caller" : " worker"));
-      exec::SeatOptions options = SplitOptions("CUDA0", 2);
+      SCOPED_TRACE(std::to_string(batch) + (of.caller ? " caller, bank " : " worker, bank ") +
+                   std::to_string(of.bank));
+      exec::SeatOptions options = Placed(SplitOptions("CUDA0", 2));
       options.hand_off_deadline = 200ms;
       options.share_rates = kAllHost;
       std::atomic<bool> stalls{false};
       const std::thread::id own = std::this_thread::get_id();
       options.split_hooks.host_task = [&](uint32_t bank) {
-        if (bank != 1 || (std::this_thread::get_id() == own) != caller) return;
+        if (bank != of.bank || (std::this_thread::get_id() == own) != of.caller) return;
         if (stalls.exchange(false)) std::this_thread::sleep_for(500ms);
       };
       const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), options);
@@ -295,14 +312,14 @@ TEST(CardSplit, AWorkerThatStallsEndsThePassByNameAndTheNextOneRuns) {
   }
 }
 
-TEST(CardSplit, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
+TEST_P(CardSplit, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
   class Nobody : public exec::StepObserver {
    public:
     void StepDone(const exec::StepTime& /*step*/) override { ++steps; }
     int steps = 0;
   };
   const std::vector<int32_t> ids = LongIds(64);
-  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", 3));
+  const LoadedSeat card = LoadThroughPlugin(SeedlingPath(), Placed(SplitOptions("CUDA0", 3)));
   for (const int32_t batch : {1, 8, 64}) {
     card.seat->SetObserver(nullptr);
     const Rows replayed = Again(*card.seat, ids, batch);
@@ -314,9 +331,9 @@ TEST(CardSplit, LaunchesOneByOneHaveTheBitsOfTheReplayedGraph) {
   }
 }
 
-TEST(CardSplit, MoreFramesThanExpertsAreRefused) {
+TEST_P(CardSplit, MoreFramesThanExpertsAreRefused) {
   const Refusal refusal =
-      RefusalOf([&] { LoadThroughPlugin(SeedlingPath(), SplitOptions("CUDA0", 1 << 20)); });
+      RefusalOf([&] { LoadThroughPlugin(SeedlingPath(), Placed(SplitOptions("CUDA0", 1 << 20))); });
   EXPECT_EQ(refusal.kind, ErrorKind::kUsage);
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "runtime/exec/seat.h"
+#include "tests/gpu/seat/placed.h"
 #include "tests/oracle/seat_fixture.h"
 
 namespace bloomery::test {
@@ -99,7 +100,7 @@ Distance Between(const Rows& from, const Rows& to, const char* what) {
   return distance;
 }
 
-class CardWholeModel : public ::testing::Test {
+class CardWholeModel : public PlacedTest {
  protected:
   void SetUp() override {
     const char* path = std::getenv("BLOOMERY_TEST_MODEL");
@@ -118,14 +119,17 @@ class CardWholeModel : public ::testing::Test {
   std::vector<int32_t> ids_ = Ids();
 };
 
-TEST_F(CardWholeModel, DecodeHasTheBitsOfTheCpuInOneLaunchAndInSix) {
+INSTANTIATE_TEST_SUITE_P(OneCard, CardWholeModel, ::testing::Values(kOneCard), NameOfPlacing);
+INSTANTIATE_TEST_SUITE_P(CardStages, CardWholeModel, ::testing::Values(kHalves), NameOfPlacing);
+
+TEST_P(CardWholeModel, DecodeHasTheBitsOfTheCpuInOneLaunchAndInSix) {
   const std::span<const int32_t> ids = std::span(ids_).first(kDecoded);
   // On the CPU every row has the same bits in a prompt and alone, so one pass tells all.
   const Rows expected = [&] {
     const LoadedSeat cpu = Load("cpu", BL_F16);
     return RunAll(*cpu.seat, ids, kDecoded);
   }();
-  const LoadedSeat card = Load("CUDA0", BL_F16);
+  const LoadedSeat card = LoadThroughPlugin(path_, Placed(Options("CUDA0", BL_F16)));
   // Passes of one row have one launch for all layers where card and model allow it, those of more
   // rows six a layer.
   for (const int32_t batch : {1, 2, 8}) {
@@ -142,7 +146,7 @@ TEST_F(CardWholeModel, DecodeHasTheBitsOfTheCpuInOneLaunchAndInSix) {
 
 // Of the measured shape 0, 4, 8 and 16 GiB of frames, and all: alone, and beside three other slots,
 // while experts stay, or move with every pass and are reset in the middle.
-TEST_F(CardWholeModel, ASplitHasTheBitsOfTheCpuForAnyFramesWhileExpertsMove) {
+TEST_P(CardWholeModel, ASplitHasTheBitsOfTheCpuForAnyFramesWhileExpertsMove) {
   constexpr int32_t kAlone = 24;
   constexpr int32_t kTogether = 10;
   constexpr int32_t kSlots = 4;
@@ -170,7 +174,7 @@ TEST_F(CardWholeModel, ASplitHasTheBitsOfTheCpuForAnyFramesWhileExpertsMove) {
                          Case{experts / 2, kLru}, Case{experts - 2, kLru}, Case{experts, kOff}}) {
     std::printf("%d frames, %s: ", of.frames, std::string(memory::NameOf(of.kind)).c_str());
     SCOPED_TRACE(of.frames);
-    exec::SeatOptions options = Options("CUDA0", BL_F16);
+    exec::SeatOptions options = Placed(Options("CUDA0", BL_F16));
     options.slots = kSlots;
     options.card_frames = of.frames;
     options.residency.kind = of.kind;

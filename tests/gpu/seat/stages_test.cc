@@ -1,0 +1,445 @@
+// Seats in stages on several cards against the same model on one: decode, passes of every size,
+// slots together, what is observed, states that leave and come back, passes that fail. Every bit is
+// one card's. What split banks add is in stages_split_test.cc; the suites of one card run in
+// stages, too (CardStages/…).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "runtime/base/error.h"
+#include "runtime/exec/seat.h"
+#include "tests/gpu/seat/rows.h"
+#include "tests/gpu/seat/staged_models.h"
+#include "tests/support/refusal.h"
+#include "tests/support/temp_dir.h"
+
+namespace bloomery::test {
+namespace {
+
+std::vector<int32_t> IdsFor(const LoadedSeat& loaded, size_t count) {
+  return SomeIds(count, loaded.seat->limits().vocabulary);
+}
+
+void ExpectCut(const exec::Seat& seat, const Cut& cut) {
+  const std::vector<memory::PlacedStage>& stages = seat.placement().stages;
+  const std::vector<std::string> cards = CardsOfStages(cut.size());
+  ASSERT_EQ(stages.size(), cut.size()) << seat.PlanLine();
+  uint32_t first = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    EXPECT_EQ(stages[i].device, cards[i]);
+    EXPECT_EQ(stages[i].layers.first, first);
+    first += static_cast<uint32_t>(cut[i]);
+    EXPECT_EQ(stages[i].layers.end, first);
+  }
+}
+
+TEST(CardStages, DecodeHasTheBitsOfOneCardAndOfTheCpuHoweverLayersAreCut) {
+  for (const StagedModel& model : StagedModels()) {
+    SCOPED_TRACE(model.path);
+    Rows expected;
+    std::vector<int32_t> ids;
+    {
+      const LoadedSeat cpu = LoadThroughPlugin(model.path, SplitOptions("cpu", -1));
+      ids = IdsFor(cpu, 150);  // past a window of 128 keys
+      expected = RunAll(*cpu.seat, ids, 64);
+      const LoadedSeat one = LoadThroughPlugin(model.path, OnOneCard());
+      EXPECT_EQ(FirstDifference(RunAll(*one.seat, ids, 1), expected), "");
+    }
+    for (const Cut& cut : CutsOf(model)) {
+      SCOPED_TRACE(NameOf(cut));
+      const LoadedSeat staged = LoadThroughPlugin(model.path, OnStages(cut));
+      ExpectCut(*staged.seat, cut);
+      for (const int32_t batch : {1, 2, 7, 8}) {
+        EXPECT_EQ(FirstDifference(Again(*staged.seat, ids, batch), expected), "") << batch;
+      }
+    }
+  }
+}
+
+TEST(CardStages, LayersAreCutByRoomWhereNothingIsSaidAndTheBitsStay) {
+  const LoadedSeat one = LoadThroughPlugin(kSeedling.path, OnOneCard());
+  exec::SeatOptions options = OnOneCard();
+  options.device = Joined(CardsOfStages(2));
+  const LoadedSeat staged = LoadThroughPlugin(kSeedling.path, options);
+  const std::vector<memory::PlacedStage>& stages = staged.seat->placement().stages;
+  ASSERT_EQ(stages.size(), 2U);
+  for (const memory::PlacedStage& stage : stages) {
+    EXPECT_GE(stage.layers.end - stage.layers.first, 2U) << staged.seat->PlanLine();
+  }
+  const std::vector<int32_t> ids = IdsFor(one, 60);
+  for (const int32_t batch : {1, 60}) {
+    EXPECT_EQ(FirstDifference(Again(*staged.seat, ids, batch), Again(*one.seat, ids, batch)), "");
+  }
+}
+
+TEST(CardStages, ACardWithoutAShareIsNotUsed) {
+  const LoadedSeat one = LoadThroughPlugin(kSeedling.path, OnOneCard());
+  const std::vector<int32_t> ids = IdsFor(one, 40);
+  for (const std::vector<double>& shares : {std::vector<double>{1, 0}, {0, 1}, {3, 0, 2}}) {
+    const LoadedSeat staged = LoadThroughPlugin(kSeedling.path, WithShares(OnOneCard(), shares));
+    EXPECT_EQ(staged.seat->placement().stages.size(), shares.size() - 1);
+    for (const int32_t batch : {1, 40}) {
+      EXPECT_EQ(FirstDifference(Again(*staged.seat, ids, batch), Again(*one.seat, ids, batch)), "");
+    }
+  }
+}
+
+TEST(CardStages, PassesOfEveryRowBucketHaveTheBitsOfOneCard) {
+  for (const StagedModel& model : StagedModels()) {
+    SCOPED_TRACE(model.path);
+    const LoadedSeat one = LoadThroughPlugin(model.path, OnOneCard());
+    const std::vector<int32_t> ids = IdsFor(one, 513);
+    for (const Cut& cut : {Halves(model), Thirds(model)}) {
+      SCOPED_TRACE(NameOf(cut));
+      const LoadedSeat staged = LoadThroughPlugin(model.path, OnStages(cut));
+      for (const int32_t bucket : exec::RowBuckets(512)) {
+        // Filled, and with rows of padding; a row behind it reads what all layers kept.
+        for (const int32_t rows : {bucket, bucket - bucket / 3}) {
+          const auto run = [&](exec::Seat& seat) {
+            const auto count = static_cast<size_t>(rows);
+            Rows logits = Again(seat, std::span(ids).first(count), 512);
+            logits.push_back(GoOn(seat, std::span(ids).subspan(count, 1), rows, 0).front());
+            return logits;
+          };
+          EXPECT_EQ(FirstDifference(run(*staged.seat), run(*one.seat)), "") << rows << " rows";
+        }
+      }
+    }
+  }
+}
+
+// Passes of several slots, cuts and copies, drawn from the seed: the same for seats that answer the
+// same. All logits, and how far each cut went.
+Rows Play(exec::Seat& seat, uint32_t seed, int32_t steps) {
+  std::mt19937 random(seed);
+  const auto below = [&](int32_t most) {
+    return static_cast<int32_t>(random() % static_cast<uint32_t>(most));
+  };
+  const exec::SeatLimits limits = seat.limits();
+  Rows seen;
+  for (int32_t step = 0; step < steps; ++step) {
+    const int32_t slot = below(limits.slots);
+    const int32_t length = seat.Length(slot);
+    const int32_t other = (slot + 1) % limits.slots;
+    const int32_t what = below(5);
+    if (what == 0) {
+      const int32_t kept = seat.Keepable(slot, below(length + 1));
+      seat.Cut(slot, kept);
+      seen.push_back({static_cast<float>(kept)});
+    } else if (what == 1 && length > 0) {
+      seat.Cut(other, 0);
+      seat.CopySlot(slot, other, length);
+    }
+    std::vector<exec::PassRow> rows;
+    for (int32_t i = 0; i < limits.slots; ++i) {
+      const int32_t of = (slot + i) % limits.slots;
+      if (below(3) == 0) continue;
+      const int32_t count = below(2) == 0 ? 1 : 1 + below(below(4) == 0 ? 150 : 12);
+      if (count > limits.slot_context - seat.Length(of)) seat.Cut(of, 0);
+      for (int32_t row = 0; row < count; ++row) {
+        rows.push_back({.slot = of,
+                        .index = seat.Length(of) + row,
+                        .token = below(limits.vocabulary),
+                        .logits = row + 1 == count || below(3) == 0});
+      }
+    }
+    if (rows.empty()) continue;
+    seat.Run(rows);
+    const auto wanted = std::ranges::count_if(rows, [](const auto& row) { return row.logits; });
+    for (std::vector<float>& row : LogitsOf(seat, static_cast<size_t>(wanted))) {
+      seen.push_back(std::move(row));
+    }
+  }
+  return seen;
+}
+
+TEST(CardStages, MixedPassesCutsAndCopiesOfSlotsHaveTheBitsOfOneCard) {
+  constexpr int32_t kSlots = 3;
+  for (const StagedModel& model : StagedModels()) {
+    SCOPED_TRACE(model.path);
+    for (const bl_dtype type : {BL_F16, BL_Q8_0}) {
+      exec::SeatOptions options = OnOneCard(kSlots);
+      options.k_type = type;
+      options.v_type = type;
+      for (const Cut& cut : {Halves(model), Thirds(model)}) {
+        const LoadedSeat one = LoadThroughPlugin(model.path, options);
+        const LoadedSeat staged = LoadThroughPlugin(model.path, InStages(options, cut));
+        for (const uint32_t seed : {1U, 2U}) {
+          SCOPED_TRACE(NameOf(cut) + ", seed " + std::to_string(seed));
+          ASSERT_EQ(FirstDifference(Play(*staged.seat, seed, 25), Play(*one.seat, seed, 25)), "");
+          for (int32_t slot = 0; slot < kSlots; ++slot) {
+            ASSERT_EQ(staged.seat->Length(slot), one.seat->Length(slot));
+            if (one.seat->Keepable(slot, one.seat->Length(slot)) < one.seat->Length(slot)) continue;
+            EXPECT_TRUE(HeldBy(*staged.seat, slot) == HeldBy(*one.seat, slot)) << slot;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CardStages, TheBestLogitsAreThoseOfOneCard) {
+  const LoadedSeat one = LoadThroughPlugin(kSeedling.path, OnOneCard(2));
+  const LoadedSeat staged = LoadThroughPlugin(kSeedling.path, OnStages({2, 4}, 2));
+  const std::vector<int32_t> ids = IdsFor(one, 60);
+  for (const size_t count : {1U, 2U, 40U}) {
+    std::vector<exec::PassRow> rows;
+    for (size_t i = 0; i < count; ++i) {
+      rows.push_back(
+          {.slot = 0, .index = static_cast<int32_t>(i), .token = ids[i], .logits = i + 2 >= count});
+    }
+    for (exec::Seat* seat : {one.seat.get(), staged.seat.get()}) {
+      seat->Cut(0, 0);
+      seat->Run(rows);
+    }
+    for (int32_t row = 0; row < static_cast<int32_t>(std::min<size_t>(2, count)); ++row) {
+      const std::span<const exec::BestLogit> got = staged.seat->BestLogits(row);
+      const auto same = [](const exec::BestLogit& a, const exec::BestLogit& b) {
+        return a.token == b.token && a.logit == b.logit;
+      };
+      EXPECT_FALSE(got.empty());
+      EXPECT_TRUE(std::ranges::equal(got, one.seat->BestLogits(row), same)) << count;
+    }
+  }
+}
+
+TEST(CardStages, ObservedValuesOfLayersOfEveryStageAreThoseOfOneCard) {
+  for (const StagedModel& model : StagedModels()) {
+    SCOPED_TRACE(model.path);
+    exec::SeatOptions options = OnOneCard();
+    options.observe = {"hidden"};
+    for (int32_t layer = 0; layer < model.layers; ++layer) {
+      options.observe.push_back("layer." + std::to_string(layer) + ".in");
+    }
+    const LoadedSeat one = LoadThroughPlugin(model.path, options);
+    const std::vector<int32_t> ids = IdsFor(one, 40);
+    for (const Cut& cut : {Halves(model), Thirds(model)}) {
+      const LoadedSeat staged = LoadThroughPlugin(model.path, InStages(options, cut));
+      for (const int32_t batch : {1, 5, 40}) {
+        Again(*one.seat, ids, batch);
+        Again(*staged.seat, ids, batch);
+        for (const std::string& name : options.observe) {
+          const exec::Observation expected = one.seat->Observe(name);
+          const exec::Observation got = staged.seat->Observe(name);
+          ASSERT_EQ(got.rows, expected.rows) << name;
+          ASSERT_EQ(got.width, expected.width) << name;
+          EXPECT_EQ(FirstDifference({{got.Floats().begin(), got.Floats().end()}},
+                                    {{expected.Floats().begin(), expected.Floats().end()}}),
+                    "")
+              << NameOf(cut) << ", " << name << ", batches of " << batch;
+        }
+      }
+    }
+  }
+}
+
+TEST(CardStages, StepsOfAllStagesAreToldAsOnePass) {
+  class Steps : public exec::StepObserver {
+   public:
+    void StepDone(const exec::StepTime& step) override {
+      passes += step.first ? 1 : 0;
+      if (step.layer >= 0) layers.insert(step.layer);
+      ++steps;
+    }
+    int passes = 0;
+    uint64_t steps = 0;
+    std::set<int32_t> layers;
+  };
+  const LoadedSeat one = LoadThroughPlugin(kSeedling.path, OnOneCard());
+  const LoadedSeat staged = LoadThroughPlugin(kSeedling.path, OnStages(Thirds(kSeedling)));
+  const std::vector<int32_t> ids = IdsFor(one, 48);
+  for (const int32_t batch : {1, 8, 16}) {
+    const Rows expected = Again(*one.seat, ids, batch);
+    Steps steps;
+    staged.seat->SetObserver(&steps);
+    EXPECT_EQ(FirstDifference(Again(*staged.seat, ids, batch), expected), "") << batch;
+    staged.seat->SetObserver(nullptr);
+    EXPECT_EQ(steps.passes, 48 / batch);
+    EXPECT_EQ(steps.layers, (std::set<int32_t>{0, 1, 2, 3, 4, 5}));
+    EXPECT_EQ(FirstDifference(Again(*staged.seat, ids, batch), expected), "") << batch;
+  }
+}
+
+TEST(CardStages, StatesGoFromOneCardToStagesAndBack) {
+  constexpr int32_t kKept = 300;
+  for (const StagedModel& model : StagedModels()) {
+    SCOPED_TRACE(model.path);
+    const LoadedSeat one = LoadThroughPlugin(model.path, OnOneCard(2));
+    const std::vector<int32_t> ids = IdsFor(one, 340);
+    const std::span<const int32_t> rest = std::span(ids).subspan(kKept);
+    for (const Cut& cut : {Halves(model), Thirds(model)}) {
+      SCOPED_TRACE(NameOf(cut));
+      const LoadedSeat staged = LoadThroughPlugin(model.path, OnStages(cut, 2));
+      EXPECT_EQ(staged.seat->StateFormat(), one.seat->StateFormat());
+      ASSERT_EQ(staged.seat->StateRowBytes(), one.seat->StateRowBytes());
+      ASSERT_EQ(staged.seat->CheckpointBytes(), one.seat->CheckpointBytes());
+      for (exec::Seat* seat : {one.seat.get(), staged.seat.get()}) {
+        Again(*seat, std::span(ids).first(kKept), 100);
+        RunAll(*seat, std::span(ids).last(50), 50, 1);  // something else lies there
+        seat->Cut(1, 0);
+      }
+      const std::vector<std::byte> held = HeldBy(*one.seat, 0);
+      EXPECT_TRUE(HeldBy(*staged.seat, 0) == held);
+      Restore(*one.seat, 1, kKept, HeldBy(*staged.seat, 0));
+      Restore(*staged.seat, 1, kKept, held);
+      EXPECT_TRUE(HeldBy(*staged.seat, 1) == held);
+      const Rows expected = GoOn(*one.seat, rest, kKept, 0);
+      EXPECT_EQ(FirstDifference(GoOn(*one.seat, rest, kKept, 1), expected), "");
+      EXPECT_EQ(FirstDifference(GoOn(*staged.seat, rest, kKept, 0), expected), "");
+      EXPECT_EQ(FirstDifference(GoOn(*staged.seat, rest, kKept, 1), expected), "");
+      one.seat->Cut(1, 0);
+    }
+  }
+}
+
+TEST(CardStages, ASlotGoesBackToACheckpointOfItsOwn) {
+  constexpr int32_t kKept = 90;
+  for (const StagedModel& model : StagedModels()) {
+    const LoadedSeat staged = LoadThroughPlugin(model.path, OnStages(Halves(model), 2));
+    exec::Seat& seat = *staged.seat;
+    if (seat.CheckpointBytes() == 0) continue;
+    SCOPED_TRACE(model.path);
+    const std::vector<int32_t> ids = IdsFor(staged, 400);
+    RunAll(seat, std::span(ids).first(kKept), 64);
+    std::vector<std::byte> state(seat.CheckpointBytes());
+    seat.ReadCheckpoint(0, state);
+    const Rows expected = GoOn(seat, std::span(ids).subspan(kKept, 12), kKept, 0);
+    RunAll(seat, std::span(ids).first(60), 60, 1);
+    seat.RestoreCheckpoint(0, kKept, state);
+    EXPECT_EQ(seat.Length(0), kKept);
+    EXPECT_EQ(FirstDifference(GoOn(seat, std::span(ids).subspan(kKept, 12), kKept, 0), expected),
+              "");
+  }
+}
+
+TEST(CardStages, PartsOfChunksAreAppendedAsOnOneCard) {
+  const LoadedSeat one = LoadThroughPlugin(kSeedling.path, OnOneCard());
+  const LoadedSeat staged = LoadThroughPlugin(kSeedling.path, OnStages({1, 5}, 2));
+  const std::vector<int32_t> ids = IdsFor(one, 128);
+  RunAll(*one.seat, ids, 128);
+  std::vector<std::byte> chunk(128 * one.seat->StateRowBytes());
+  one.seat->ReadRows(0, 0, 128, chunk);
+  exec::Seat& seat = *staged.seat;
+  for (const auto& [skip, count] : {std::pair{0, 50}, {50, 77}, {127, 1}}) {
+    seat.AppendRows(1, {.rows = 128, .bytes = chunk}, skip, count);
+  }
+  EXPECT_TRUE(HeldBy(seat, 1) == chunk);
+  std::vector<std::byte> part(31 * seat.StateRowBytes());
+  std::vector<std::byte> expected(part.size());
+  seat.ReadRows(1, 40, 31, part);
+  one.seat->ReadRows(0, 40, 31, expected);
+  EXPECT_TRUE(part == expected);
+}
+
+// The mini model with one expert of a layer whose answers are too large to be summed: rows that
+// pick it fail, and no others.
+std::string WithHugeExpert(const TempDir& folder, const model::ModelFile& model, int32_t layer,
+                           size_t expert) {
+  const std::string name = "blk." + std::to_string(layer) + ".ffn_down_exps.weight";
+  const model::TensorInfo& down = model.tensors()[model.GetTensorIndex(name)];
+  const uint64_t bytes = down.bytes / down.ne[2];
+  std::string path = folder.File("layer" + std::to_string(layer) + ".gguf");
+  std::filesystem::copy_file(model.path(), path);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(down.offset + expert * bytes));
+  for (uint64_t i = 0; i < bytes / 2; ++i) file.write("\x49\x71", 2);  // 1e30 in bf16
+  return path;
+}
+
+TEST(CardStages, APassWhoseRowFailsInAnyStageIsNamedAndTheNextOneHasItsBits) {
+  const TempDir folder;
+  constexpr int32_t kSlots = 16;
+  constexpr int32_t kBadRow = 9;
+  for (const int32_t layer : {0, 2}) {
+    exec::SeatOptions options = SplitOptions("cpu", -1, kSlots);
+    const std::string ids = "layer." + std::to_string(layer) + ".router.ids";
+    options.observe = {ids};
+    const LoadedSeat cpu = LoadThroughPlugin(kMini.path, options);
+    // First tokens of a slot that pick the expert, and such that do not.
+    constexpr int32_t kExpert = 3;
+    std::vector<int32_t> good;
+    std::vector<int32_t> bad;
+    for (int32_t token = 3; token < 1000; ++token) {
+      cpu.seat->Cut(0, 0);
+      const exec::PassRow row = {.slot = 0, .index = 0, .token = token};
+      cpu.seat->Run({&row, 1});
+      const exec::Observation seen = cpu.seat->Observe(ids);
+      (std::ranges::count(seen.Ints(), kExpert) > 0 ? bad : good).push_back(token);
+    }
+    ASSERT_GE(good.size(), 2U * kSlots);
+    ASSERT_FALSE(bad.empty());
+    const std::string path = WithHugeExpert(folder, *cpu.model, layer, kExpert);
+    for (const int32_t frames : {-1, 0, 5}) {
+      SCOPED_TRACE("layer " + std::to_string(layer) + ", frames " + std::to_string(frames));
+      const LoadedSeat staged = LoadThroughPlugin(path, OnStages({1, 2}, kSlots, frames));
+      const LoadedSeat one = LoadThroughPlugin(kMini.path, OnOneCard(kSlots));
+      const auto pass_of = [&](int32_t count) {
+        std::vector<exec::PassRow> rows;
+        for (int32_t slot = 0; slot < count; ++slot) {
+          rows.push_back(
+              {.slot = slot, .index = 0, .token = good[static_cast<size_t>(slot)], .logits = true});
+        }
+        return rows;
+      };
+      for (const int32_t count : {1, 8, kSlots}) {
+        std::vector<exec::PassRow> rows = pass_of(count);
+        const int32_t at = std::min(kBadRow, count - 1);
+        rows[static_cast<size_t>(at)].token = bad.front();
+        const Refusal refusal = RefusalOf([&] { staged.seat->Run(rows); });
+        const std::string row =
+            "row " + std::to_string(at) + " (slot " + std::to_string(at) + ", position 0)";
+        EXPECT_NE(refusal.message.find(row), std::string::npos) << refusal.message;
+        EXPECT_NE(refusal.message.find("not finite or out of range"), std::string::npos)
+            << refusal.message;
+        EXPECT_EQ(staged.seat->Length(0), 0);
+        rows = pass_of(std::min(count, 8));  // of more rows float experts of the host are a band
+        for (exec::Seat* seat : {staged.seat.get(), one.seat.get()}) seat->Run(rows);
+        EXPECT_EQ(
+            FirstDifference(LogitsOf(*staged.seat, rows.size()), LogitsOf(*one.seat, rows.size())),
+            "");
+        for (int32_t slot = 0; slot < kSlots; ++slot) {
+          staged.seat->Cut(slot, 0);
+          one.seat->Cut(slot, 0);
+        }
+      }
+    }
+  }
+}
+
+// Of the file that run.sh benches: passes of one row have one launch for the layers of a stage
+// there. Prompts as well, which the CPU only bounds.
+TEST(CardStages, AWholeModelHasTheBitsOfOneCard) {
+  const char* path = std::getenv("BLOOMERY_TEST_MODEL");
+  if (path == nullptr) GTEST_SKIP() << "BLOOMERY_TEST_MODEL names no file";
+  std::vector<int32_t> ids;
+  std::vector<Rows> expected;
+  std::vector<std::byte> held;
+  constexpr int32_t kBatches[] = {1, 8, 33, 400};
+  constexpr size_t kDecoded = 140;
+  const auto run = [&](exec::Seat& seat, int32_t batch) {
+    return Again(seat, std::span(ids).first(batch > 8 ? ids.size() : kDecoded), batch);
+  };
+  {
+    const LoadedSeat one = LoadThroughPlugin(path, OnOneCard());
+    ids = IdsFor(one, 400);
+    for (const int32_t batch : kBatches) expected.push_back(run(*one.seat, batch));
+    held = HeldBy(*one.seat, 0);
+  }
+  for (const std::vector<double>& shares : {std::vector<double>{1, 1}, {1, 3}, {2, 1, 2}}) {
+    SCOPED_TRACE(shares[0]);
+    const LoadedSeat staged = LoadThroughPlugin(path, WithShares(OnOneCard(), shares));
+    std::printf("%s\n", staged.seat->PlanLine().c_str());
+    for (size_t i = 0; i < std::size(kBatches); ++i) {
+      EXPECT_EQ(FirstDifference(run(*staged.seat, kBatches[i]), expected[i]), "") << kBatches[i];
+    }
+    EXPECT_TRUE(HeldBy(*staged.seat, 0) == held);
+  }
+}
+
+}  // namespace
+}  // namespace bloomery::test
