@@ -85,7 +85,7 @@ if [ "$mode" = cards ]; then
   {
     # Arms take turns within each table.
     echo
-    timeout 60 bin/gpu_bench_stages "$model"
+    timeout 60 bin/gpu_bench_stages "$model" || failed=1  # other bits
     echo
     timeout 90 bin/gpu_bench_residency "$model" "8 GiB a card" devices="CUDA0/$cards" budgets=8 policies=on texts=2 rounds=2 host="$BLOOMERY_TEST_HOST_GIB"
     timeout 60 bin/gpu_bench_residency "$model" "8 GiB a card, prompts" devices="CUDA0/$cards" budgets=8 policies=on ids=random prompt=4096 ubatch=4096 \

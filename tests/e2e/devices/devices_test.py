@@ -18,6 +18,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items()
 USAGE, DEVICE = 64, 69
 SERVE = ["bloomery-serve", "--port", "0", "-m", str(MODEL)]
 BENCH = ["bloomery", "bench", "-m", str(MODEL), "-p", "8", "-n", "1", "-r", "1"]
+PLAN = ["bloomery", "plan", str(MODEL)]
 
 REFUSED = [
     (["bloomery-serve", "--list-devices"], DEVICE, "--device none"),
@@ -30,6 +31,12 @@ REFUSED = [
     ([*SERVE, "--card-budget", "much"], USAGE, "--card-budget: "),
     ([*BENCH, "-dev", "CUDA0"], DEVICE, "--device none"),
     ([*BENCH, "-dev", "nonsense"], USAGE, "'nonsense', must be auto, none, or cards"),
+    ([*PLAN, "-dev", "CUDA0,CUDA0"], USAGE, "-dev: CUDA0 is named twice"),
+    ([*PLAN, "-dev", "CUDA0,none"], USAGE, "none cannot be one of several devices"),
+    ([*PLAN, "-dev", "CUDA0,CUDA1", "-ts", "1,1,1"], USAGE, "3 shares for the 2 cards"),
+    ([*PLAN, "-dev", "none", "-ts", "1,1"], USAGE, "cannot be given together with --device none"),
+    ([*PLAN, "-ts", "0,0"], USAGE, "-ts: no share is above 0"),
+    ([*PLAN, "-sm", "row"], USAGE, "-sm: 'row': layers are not divided among cards"),
 ]
 
 
