@@ -60,6 +60,16 @@ bin/bloomery fixture --arch mimo2 --layers 4 --type MXFP4 --vocab 2048 --set int
   --set kv_heads_full=2 --set window=32 --set ff=768 --set experts=16 --set experts_used=4 --set expert_ff=256 "$sliding" >>"$log" 2>&1
 export BLOOMERY_TEST_SLIDING=$sliding
 
+# The tests of the CPU that hold for cards, on those of $1.
+oracles_on() {
+  # Goldens of the float32 column; hidden states and the router's logits, whose bounds are tighter than what
+  # float weights of prompts keep on a card, are looked at on the CPU, and so are bits of prompts of such weights;
+  # chunks of the delta rule are of the CPU.
+  BLOOMERY_TEST_DEVICE=$1 step "oracles on $1" 90 bin/test_oracle \
+    --gtest_filter='MiniQwen3moe.*:MiniQwen35moe.*:MiniMimo2.*:Seedling.*:PromptCacheSeat.*:-*HiddenStates*:*3e4*:*SameBitsInAnyBatch*:MiniMimo2.ASlotIsCutBack*:*Chunks*'
+  # Passes of up to 8 rows there: beyond, prompts of float weights are a band.
+  BLOOMERY_TEST_DEVICE=$1 step "drafts on $1: answers with them are those without" 90 bin/test_drafts
+}
 # Seats in stages: every bit is one card's.
 stages='CardStages.*:CardStages/*:-*WholeModel*:*CardHybridModel*'
 stages_whole='CardStages.*WholeModel*:CardStages/CardWholeModel.*'
@@ -68,6 +78,7 @@ if [ "$mode" = cards ]; then
   export BLOOMERY_TEST_CARDS=${BLOOMERY_TEST_CARDS:-CUDA0,CUDA1} BLOOMERY_TEST_HOST_GIB=${HOST_GIB:-96}
   cards=$BLOOMERY_TEST_CARDS
   step "several cards: every bit is one card's" 150 bin/gpu_test_seat --gtest_filter="$stages"
+  oracles_on "$cards"
   step "server on several cards: first request, eight streams each equal to itself alone" 60 \
     python3 tests/gpu/serve_check.py bin/bloomery-serve "$cards"
   step "server on several cards: a model that is split, and its slots on disk" 90 \
@@ -105,13 +116,8 @@ fi
 step "kernels against the references" 120 bin/gpu_test_kernels
 step "seat: decode = CPU bit for bit, rows, replay, slots" 90 bin/gpu_test_seat --gtest_filter='-*WholeModel*:CardStages*'
 step "several cards (one card twice): every bit is one card's" 120 bin/gpu_test_seat --gtest_filter="$stages"
-# Goldens of the float32 column; hidden states and the router's logits, whose bounds are tighter than what
-# float weights of prompts keep on a card, are looked at on the CPU, and so are bits of prompts of such weights;
-# chunks of the delta rule are of the CPU.
-BLOOMERY_TEST_DEVICE=CUDA0 step "oracles on the card" 90 bin/test_oracle \
-  --gtest_filter='MiniQwen3moe.*:MiniQwen35moe.*:MiniMimo2.*:Seedling.*:PromptCacheSeat.*:-*HiddenStates*:*3e4*:*SameBitsInAnyBatch*:MiniMimo2.ASlotIsCutBack*:*Chunks*'
-# Passes of up to 8 rows there: beyond, prompts of float weights are a band.
-BLOOMERY_TEST_DEVICE=CUDA0 step "drafts on the card: answers with them are those without" 90 bin/test_drafts
+oracles_on CUDA0
+oracles_on CUDA0,CUDA0
 step "server: first request, eight streams each equal to itself alone" 60 python3 tests/gpu/serve_check.py bin/bloomery-serve
 step "server: a model that is split, by itself and asked to, and its slots on disk" 90 python3 tests/gpu/split_check.py bin/bloomery-serve bin/bloomery
 if command -v compute-sanitizer >/dev/null; then
