@@ -72,7 +72,7 @@ oracles_on() {
 }
 # Seats in stages: every bit is one card's.
 stages='CardStages.*:CardStages/*:-*WholeModel*:*CardHybridModel*'
-stages_whole='CardStages.*WholeModel*:CardStages/CardWholeModel.*'
+stages_whole='CardStages.*WholeModel*:CardStages/*WholeModel*:CardStages/CardMemory.*'
 
 if [ "$mode" = cards ]; then
   export BLOOMERY_TEST_CARDS=${BLOOMERY_TEST_CARDS:-CUDA0,CUDA1} BLOOMERY_TEST_HOST_GIB=${HOST_GIB:-96}
@@ -90,7 +90,7 @@ if [ "$mode" = cards ]; then
     rows+=("| memcheck | not run: there is no compute-sanitizer here | | |")
   fi
   wait
-  BLOOMERY_TEST_MODEL=$model step "a whole model of 48 layers on several cards: decode = CPU bit for bit, split as well, prompt = one card" 150 \
+  BLOOMERY_TEST_MODEL=$model step "a whole model of 48 layers on several cards: decode = CPU bit for bit, split as well, prompt = one card" 200 \
     bin/gpu_test_seat --gtest_filter="$stages_whole"
   report
   {
