@@ -258,8 +258,13 @@ TEST_F(CutLayersTest, TablesAreBeforeTheLayersAndTheRestAndTheDraftHeadBehindThe
   draft_table.alias = true;
   draft_table.tensor = 4;
   EXPECT_EQ(Border(100, 100), 2U);
-  Add(4, 20).owner = BL_OWNER_DRAFT;
+  // One of its own.
+  draft_table.alias = false;
+  draft_table.tensor = 6;
   EXPECT_EQ(Border(100, 100), 3U);  // 20 + 30, and 10 + 40
+  Add(4, 20).owner = BL_OWNER_DRAFT;
+  Add(-1, 40).role = BL_ROLE_TABLE;
+  EXPECT_EQ(Border(100, 100), 2U);  // 60 + 20, and 20 + 60; without the draft's layer 1
 }
 
 TEST_F(CutLayersTest, SharesGoBeforeRooms) {
