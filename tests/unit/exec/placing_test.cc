@@ -232,13 +232,13 @@ TEST_F(CutLayersTest, WeightsAndPlanesOfALayerCountForIt) {
   for (int32_t layer = 0; layer < 4; ++layer) Add(layer, 10);
   EXPECT_EQ(Border(100, 100), 2U);
   EXPECT_EQ(Border(300, 100), 3U);
-  // A plane of 20 bytes makes layer 0 as much as three others.
-  toy_.description.planes.push_back({.name = "k", .layer = 0});
+  // A plane of 20 bytes makes layer 3 as much as three others.
+  toy_.description.planes.push_back({.name = "k", .layer = 3});
   planes_ = {20};
-  EXPECT_EQ(Border(100, 100), 1U);
+  EXPECT_EQ(Border(100, 100), 3U);
   Add(3, 20).present = false;  // not there: nobody asks for it
   bytes_.back() = 1000;
-  EXPECT_EQ(Border(100, 100), 1U);
+  EXPECT_EQ(Border(100, 100), 3U);
 }
 
 TEST_F(CutLayersTest, TablesAreBeforeTheLayersAndTheRestAndTheDraftHeadBehindThem) {
