@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -18,6 +19,26 @@ std::set<uint32_t> WeightsOfBanks(const plugin::Description& description) {
     weights.insert({bank.gate, bank.up, bank.down});
   }
   return weights;
+}
+
+// Of the banks' weights that may not lie on a card as a whole: how much of them may.
+std::map<uint32_t, double> BankShares(const SeatOptions& options,
+                                      const plugin::Description& description) {
+  const memory::LayerRange layers = {0, description.layers};
+  const std::vector<memory::BankWish> wishes =
+      BankWishesOf(description, options.placing, {}, {&layers, 1});
+  std::map<uint32_t, double> shares;
+  for (size_t i = 0; i < description.banks.size(); ++i) {
+    const plugin::Bank& bank = description.banks[i];
+    double share = 1;
+    if (options.card_frames >= 0 && wishes[i] == memory::BankWish::kFree) {
+      share = std::min(1.0, static_cast<double>(options.card_frames) / bank.experts);
+    }
+    if (wishes[i] == memory::BankWish::kHost) share = 0;
+    if (share == 1) continue;
+    for (const uint32_t weight : {bank.gate, bank.up, bank.down}) shares[weight] = share;
+  }
+  return shares;
 }
 
 size_t StageOfLayer(int32_t layer, std::span<const memory::LayerRange> stages) {
@@ -59,12 +80,18 @@ std::vector<memory::LayerRange> CutLayers(
   const auto add = [&](size_t part, uint64_t more) {
     bytes[part] = CheckedAdd(bytes[part], more, ErrorKind::kNoMemory, "layers on a card");
   };
+  const std::map<uint32_t, double> shares = BankShares(options, description);
   std::set<std::tuple<size_t, size_t, uint64_t>> counted;  // part, tensor, offset
   for (uint32_t i = 0; i < description.weights.size(); ++i) {
     const plugin::Weight& weight = description.weights[i];
     if (!weight.present) continue;
     const size_t part = StageOf(weight, parts);
-    if (counted.emplace(part, weight.tensor, weight.offset).second) add(part, weight_bytes(i));
+    if (!counted.emplace(part, weight.tensor, weight.offset).second) continue;
+    const auto share = shares.find(i);
+    const uint64_t all = weight_bytes(i);
+    add(part, share == shares.end()
+                  ? all
+                  : static_cast<uint64_t>(share->second * static_cast<double>(all)));
   }
   for (uint32_t i = 0; i < description.planes.size(); ++i) {
     add(StageOf(description.planes[i], parts), plane_bytes(i));
@@ -83,9 +110,11 @@ std::vector<memory::BankWish> BankWishesOf(const plugin::Description& descriptio
                                            std::span<const memory::LayerRange> layers) {
   const std::set<uint32_t> of_banks = WeightsOfBanks(description);
   std::vector<memory::BankNames> banks;
+  const auto card_of = [&](const auto& item) {
+    return cards.empty() ? std::string() : cards[StageOf(item, layers)];
+  };
   for (const plugin::Bank& bank : description.banks) {
-    memory::BankNames names{
-        .layer = bank.layer, .card = cards[StageOf(bank, layers)], .tensors = {}};
+    memory::BankNames names{.layer = bank.layer, .card = card_of(bank), .tensors = {}};
     const std::array<uint32_t, 3> parts = {bank.gate, bank.up, bank.down};
     for (size_t i = 0; i < parts.size(); ++i) {
       names.tensors.at(i) = description.weights[parts.at(i)].name;
@@ -96,7 +125,7 @@ std::vector<memory::BankWish> BankWishesOf(const plugin::Description& descriptio
   for (uint32_t i = 0; i < description.weights.size(); ++i) {
     const plugin::Weight& weight = description.weights[i];
     if (!weight.present || of_banks.contains(i)) continue;
-    others.push_back({.tensor = weight.name, .card = cards[StageOf(weight, layers)]});
+    others.push_back({.tensor = weight.name, .card = card_of(weight)});
   }
   return memory::WishesOf(request, description.layers, banks, others, cards);
 }

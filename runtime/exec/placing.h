@@ -27,15 +27,18 @@ size_t StageOf(const plugin::Plane& plane, std::span<const memory::LayerRange> s
 // The layers of each card: by options.shares where there are some (a card's may be empty: it is not
 // used), else by the cards' rooms. `weight_bytes` and `plane_bytes` give what a weight (by index)
 // and a plane take of a card; absent weights are not asked for, the same bytes of the file count
-// once for each layer, and once for what is before or behind the layers. Throws Error(kUsage) as
-// memory::CutByRoom and CutByShares do.
+// once for each layer, and once for what is before or behind the layers. Of a bank only what may
+// lie there counts: nothing where the user keeps it with the host, options.card_frames of its
+// experts where they say so. Throws Error(kUsage) as memory::CutByRoom, CutByShares and WishesOf
+// do.
 std::vector<memory::LayerRange> CutLayers(
     const SeatOptions& options, const plugin::Description& description,
     std::span<const memory::CardRoom> cards,
     const std::function<uint64_t(uint32_t weight)>& weight_bytes,
     const std::function<uint64_t(uint32_t plane)>& plane_bytes);
 
-// By bank, on cards called `cards` with the stages' layers; memory::WishesOf says what is refused.
+// By bank, on cards called `cards` with the stages' layers; memory::WishesOf says what is refused,
+// also of no cards.
 std::vector<memory::BankWish> BankWishesOf(const plugin::Description& description,
                                            const memory::PlacementRequest& request,
                                            std::span<const std::string> cards,

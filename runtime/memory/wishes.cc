@@ -126,7 +126,7 @@ const TensorRule* RuleOf(const BankNames& bank, Rules& rules) {
 // `what_lies`: " the experts of layer 3 lie", on `card`.
 void CheckCard(const TensorRule& rule, std::span<const std::string> cards, const std::string& card,
                const std::string& what_lies) {
-  if (rule.OnHost() || rule.place == "card" || rule.place == card) return;
+  if (cards.empty() || rule.OnHost() || rule.place == "card" || rule.place == card) return;
   const std::string refused = kFlag + Printable(rule.Text()) + ":";
   if (std::ranges::find(cards, rule.place) != cards.end()) {
     Refuse(refused + what_lies + " on " + card + ", not on " + rule.place +

@@ -54,7 +54,8 @@ struct OtherName {
   std::string card = {};
 };
 
-// By bank, what the request says of a model that is planned for `cards`. Error(kUsage) naming rule
+// By bank, what the request says of a model that is planned for `cards`; none: before it is known
+// what lies on which card, and rules may name any. Error(kUsage) naming rule
 // and tensor, or both flags: a rule that is found in no name, that puts anything but whole banks on
 // the host, that names none of the cards, or one on which what it is found in does not lie (rules
 // move no layers), or that contradicts a flag or another rule; a place that the wishes leave no

@@ -267,6 +267,33 @@ TEST_F(CutLayersTest, TablesAreBeforeTheLayersAndTheRestAndTheDraftHeadBehindThe
   EXPECT_EQ(Border(100, 100), 2U);  // 60 + 20, and 20 + 60; without the draft's layer 1
 }
 
+TEST_F(CutLayersTest, ExpertsThatStayWithTheHostDoNotCount) {
+  for (int32_t layer = 0; layer < 4; ++layer) {
+    Add(layer, 10);
+    const std::string name = "bank." + std::to_string(layer);
+    plugin::Bank bank = {.layer = layer, .experts = 6, .used = 2};
+    for (uint32_t* part : {&bank.gate, &bank.up, &bank.down}) {
+      *part = static_cast<uint32_t>(toy_.description.weights.size());
+      Add(layer, layer == 0 ? 20 : 10).name = name;
+    }
+    toy_.description.banks.push_back(bank);
+  }
+  EXPECT_EQ(Border(100, 100), 2U);  // 70 + 40, and 40 + 40
+  options_.placing.host_expert_layers = 2;
+  EXPECT_EQ(Border(100, 100), 3U);  // 10 + 10 + 40, and 40
+  options_.placing.host_expert_layers = 0;
+  // Which card a rule names is checked once it is known what lies there.
+  options_.placing.rules = memory::ParseTensorRules(R"(bank\.[123]=CPU,bank=CUDA7)");
+  EXPECT_EQ(Border(100, 100), 1U);  // 70, and 10 + 10 + 10
+  options_.placing.rules.clear();
+  for (uint32_t i = 4; i < bytes_.size(); ++i) {
+    if (i % 4 != 0) bytes_[i] = 0;
+  }
+  EXPECT_EQ(Border(100, 100), 1U);  // 70, and 10 + 10 + 10
+  options_.card_frames = 1;
+  EXPECT_EQ(Border(100, 100), 2U);  // of 60 bytes a sixth: 20 + 10, and 10 + 10
+}
+
 TEST_F(CutLayersTest, SharesGoBeforeRooms) {
   for (int32_t layer = 0; layer < 4; ++layer) Add(layer, 10);
   options_.shares = {4, 1};
