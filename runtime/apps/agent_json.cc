@@ -15,6 +15,16 @@ Json TermsJson(const std::vector<memory::PlanTerm>& terms) {
   return json;
 }
 
+void SetNumbers(const memory::MemoryPlan& plan, Json& json) {
+  const std::string source = plan.limit_source();
+  json.Set("free", source.empty() ? Json() : Json(plan.limit()));
+  json.Set("free_source", source);
+  json.Set("need", plan.total());
+  json.Set("fits", plan.Fits());
+  json.Set("terms", TermsJson(plan.terms()));
+  json.Set("mapped", TermsJson(plan.mapped()));
+}
+
 }  // namespace
 
 EventLines::EventLines(std::ostream& out, bool enabled)
@@ -33,16 +43,24 @@ void EventLines::Write(std::string_view event, std::vector<serve::Json::Member> 
 }
 
 serve::Json PlanJson(const memory::MemoryPlan& plan) {
-  const std::string card = plan.card().empty() ? "card" : plan.card();
-  Json json = Json::Object({{"device", plan.of() == memory::PlanOf::kHost ? "host" : card}});
-  const std::string source = plan.limit_source();
-  json.Set("free", source.empty() ? Json() : Json(plan.limit()));
-  json.Set("free_source", source);
-  json.Set("need", plan.total());
-  json.Set("fits", plan.Fits());
-  json.Set("terms", TermsJson(plan.terms()));
-  json.Set("mapped", TermsJson(plan.mapped()));
+  Json json = Json::Object({{"device", plan.of() == memory::PlanOf::kHost ? "host" : "card"}});
+  SetNumbers(plan, json);
   return json;
+}
+
+serve::Json StageJson(const memory::PlacedStage& stage) {
+  Json json = Json::Object({{"device", "card"},
+                            {"id", stage.device},
+                            {"layers", Json::Array({stage.layers.first, stage.layers.end})}});
+  SetNumbers(stage.plan, json);
+  return json;
+}
+
+serve::Json PlansJson(const memory::Placement& placement) {
+  Json plans = Json::Array();
+  for (const memory::PlacedStage& stage : placement.stages) plans.Append(StageJson(stage));
+  plans.Append(PlanJson(placement.host));
+  return plans;
 }
 
 std::string NextCommand(const std::exception& error, ExitCode code) {

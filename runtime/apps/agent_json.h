@@ -12,7 +12,7 @@
 
 #include "runtime/apps/exit_codes.h"
 #include "runtime/hub/hub.h"
-#include "runtime/memory/plan.h"
+#include "runtime/memory/placement.h"
 #include "runtime/serve/json_value.h"
 
 namespace bloomery::apps {
@@ -34,6 +34,10 @@ class EventLines {
 
 // One plan: {"device": "host", "free", "need", "fits", "terms": {name: bytes}, "mapped": {…}}.
 serve::Json PlanJson(const memory::MemoryPlan& plan);
+// A stage's: {"device": "card", "id": "CUDA0", "layers": [first, end], "free", …}.
+serve::Json StageJson(const memory::PlacedStage& stage);
+// A list of them: the stages', then the host's.
+serve::Json PlansJson(const memory::Placement& placement);
 
 // name, code, message, next: of an error event or document.
 std::vector<serve::Json::Member> ErrorFields(const std::exception& error, ExitCode code);

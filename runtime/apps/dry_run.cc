@@ -83,6 +83,7 @@ class Report {
 
   void Plan(const PlannedModel& planned) {
     plans_ = planned.placement.Plans();
+    terms_ = PlansJson(planned.placement);
     line_ = planned.placement.Line();
     const serve::ModelInfo& info = planned.info;
     if (model_.Find("name") == nullptr) model_.Set("name", info.name);
@@ -98,18 +99,13 @@ class Report {
     Json experts = Json::Array();
     for (const uint32_t frames : planned.placement.frames) experts.Append(frames);
     Json devices = Json::Array();
-    Json host;
-    for (const memory::MemoryPlan& plan : plans_) {
-      if (plan.of() == memory::PlanOf::kCard) {
-        devices.Append(PlanJson(plan));
-      } else {
-        host = PlanJson(plan);
-      }
+    for (const memory::PlacedStage& stage : planned.placement.stages) {
+      devices.Append(StageJson(stage));
     }
     plan_ = Json::Object({{"place", memory::NameOf(planned.placement.place)},
                           {"line", line_},
                           {"devices", std::move(devices)},
-                          {"host", std::move(host)},
+                          {"host", PlanJson(planned.placement.host)},
                           {"experts_on_card", std::move(experts)}});
     Predict(planned);
     slots_ = SlotsJson(planned.options);
@@ -143,9 +139,7 @@ class Report {
     for (const std::string& warning : warnings_) warnings.Append(warning);
     document.Set("warnings", std::move(warnings));
     if (!error.empty()) {
-      Json terms = Json::Array();
-      for (const memory::MemoryPlan& plan : plans_) terms.Append(PlanJson(plan));
-      error.emplace_back("terms", std::move(terms));
+      error.emplace_back("terms", terms_);
       document.Set("error", Json::Object(std::move(error)));
     }
     return document;
@@ -176,7 +170,8 @@ class Report {
   Json chat_;
   std::vector<std::string> warnings_;
   std::vector<memory::MemoryPlan> plans_;
-  std::string line_;  // of the plan, with every term
+  Json terms_ = Json::Array();  // of these
+  std::string line_;            // of the plan, with every term
 };
 
 // The path to plan for; nothing where the weights are still at the hub.

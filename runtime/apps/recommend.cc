@@ -121,7 +121,8 @@ Json CommandJson(const ListedModel& model, const Fit& fit) {
 
 std::string WhyOf(const ListedModel& model, const Fit& fit) {
   if (fit.fits) return model.why;
-  return "needs about " + memory::FormatBytes(fit.need) + " in one memory: " + model.why;
+  return "needs about " + memory::FormatBytes(fit.need) +
+         " on cards or in the host's memory: " + model.why;
 }
 
 bool IsCached(const hub::Cache& cache, const ListedModel& model) {
@@ -179,25 +180,41 @@ MachineView LookAtMachine() {
   return view;
 }
 
+namespace {
+
+struct MemoryPlace {
+  std::string name;
+  uint64_t free = 0;
+};
+
+// Of several cards each has its layers, and buffers of its own.
+MemoryPlace AllOf(const std::vector<MemoryPlace>& cards) {
+  MemoryPlace all = {.name = "", .free = kBesideBytes};
+  for (const MemoryPlace& card : cards) {
+    all.name += (all.name.empty() ? "" : ",") + card.name;
+    all.free += card.free - std::min(card.free, kBesideBytes);
+  }
+  return all;
+}
+
+}  // namespace
+
 Fit FitOf(const ListedModel& model, const MachineView& machine) {
   const auto need = [&](int32_t context) {
     return model.bytes + kBesideBytes + model.context_row_bytes * static_cast<uint64_t>(context);
   };
-  struct Place {
-    std::string name;
-    uint64_t free = 0;
-  };
-  std::vector<Place> places;
+  std::vector<MemoryPlace> places;
   for (const exec::VideoCard& card : machine.cards) {
     places.push_back({"CUDA" + std::to_string(card.index), card.free_bytes});
   }
+  if (places.size() > 1) places.push_back(AllOf(places));
   places.push_back({"cpu", machine.available ? machine.available->bytes : 0});
   Fit fit{.place = ""};
   for (const int32_t context : kContexts) {
     if (context > model.context_trained && context != kContexts.back()) continue;
     fit.context = std::min(context, model.context_trained);
     fit.need = need(fit.context);
-    for (const Place& place : places) {
+    for (const MemoryPlace& place : places) {
       if (fit.need > place.free) continue;
       fit.fits = true;
       fit.place = place.name;

@@ -51,7 +51,7 @@ serve::Json HostJson(const MachineView& machine);
 // How a model fits.
 struct Fit {
   bool fits = false;
-  std::string place;    // "CUDA0", "cpu"; empty where it does not fit
+  std::string place;    // "CUDA0", "CUDA0,CUDA1", "cpu"; empty where it does not fit
   int32_t context = 0;  // the largest offered that fits
   uint64_t need = 0;    // bytes, with that context
 };

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "runtime/apps/cards_json.h"
+#include "runtime/apps/fit_places.h"
 #include "runtime/apps/folder/folder_model.h"
 #include "runtime/apps/load_progress.h"
 #include "runtime/apps/state_identity.h"
@@ -360,8 +361,7 @@ void ServedModel::LoadRunner(const serve::ServeSettings& settings,
   options.planned = planned;
   if (settings.fit && settings.context == 0 && settings.slot_context == 0) {
     options.planned = [&](const memory::Placement& placement) {
-      const bool as_meant = placement.Fits() && !placement.SplitUnasked() && refused.empty();
-      if (as_meant) return planned(placement);
+      if (IsAsMeant(placement, !refused.empty())) return planned(placement);
       refused.push_back(placement);
       if (placement.Fits()) throw ContextTooLarge();
     };
@@ -374,7 +374,9 @@ void ServedModel::LoadRunner(const serve::ServeSettings& settings,
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kNoMemory || refused.empty()) throw;
   }
-  options = FitContext(settings, plugin, refused);
+  const int32_t most = refused.front().slot_context;
+  OrderForContext(refused);
+  options = FitContext(settings, plugin, most, refused);
   options.progress = progress;
   options.planned = planned;
   runner_ = exec::LoadSeat(*model_, *instance_, options);
@@ -416,18 +418,13 @@ memory::Placement ServedModel::PlacementOf(exec::SeatOptions options) const {
 // On each place that has no room for it, the largest context with which the model lies there as it
 // should. Where none makes it so, the places' own way out gets the least one.
 exec::SeatOptions ServedModel::FitContext(const serve::ServeSettings& settings,
-                                          const plugin::LoadedPlugin& plugin,
-                                          std::span<const memory::Placement> refused) {
-  const int32_t most = refused.front().slot_context;
+                                          const plugin::LoadedPlugin& plugin, int32_t most,
+                                          std::span<const memory::Placement> places) {
   const int32_t least = std::clamp(settings.fit_context / settings.parallel, 1, most);
-  serve::ServeSettings fitted = settings;
-  const auto create = [&](int32_t slot_context) {
-    return CreateInstance(fitted, plugin, slot_context);
-  };
-  for (const memory::Placement& place : refused) {
-    fitted.device = place.stages.empty() ? "none" : place.device;
+  for (const memory::Placement& place : places) {
+    const serve::ServeSettings on = SettingsOn(place, settings);
     const auto context = memory::LargestContext(least, most, [&](int32_t slot_context) {
-      return PlacementOf(create(slot_context)).Need();
+      return PlacementOf(CreateInstance(on, plugin, slot_context)).Need();
     });
     if (!context) continue;
     if (*context < most) {
@@ -435,13 +432,13 @@ exec::SeatOptions ServedModel::FitContext(const serve::ServeSettings& settings,
                    << " that the model was trained with: more does not fit (" << place.device
                    << "); --ctx-size asks for another";
     }
-    return create(*context);
+    return CreateInstance(on, plugin, *context);
   }
-  fitted.device = settings.device;
-  if (least == most) return create(most);
-  LOG(WARNING) << "a slot's context is " << least << " of the " << most
-               << " that the model was trained with, the least that --fit-ctx allows";
-  return create(least);
+  if (least < most) {
+    LOG(WARNING) << "a slot's context is " << least << " of the " << most
+                 << " that the model was trained with, the least that --fit-ctx allows";
+  }
+  return CreateInstance(settings, plugin, least);
 }
 
 exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
@@ -458,6 +455,7 @@ exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
   const bool host =
       settings.placing.card_layers == 0U || settings.placing.place == memory::Place::kHost;
   options.device = host ? "none" : settings.device;
+  options.shares = settings.card_shares;
   options.placing = settings.placing;
   options.auto_splits = settings.fit;
   options.card_budget = settings.card_budget_bytes;

@@ -43,7 +43,7 @@ std::function<void(uint64_t, uint64_t)> UnlessFailed(std::shared_future<TextPart
 struct PlannedModel {
   const serve::ModelInfo& info;
   const exec::SeatOptions& options;
-  const memory::Placement& placement;  // of one device, and of the host beside a card
+  const memory::Placement& placement;  // of cards and the host beside them, or of the host
   memory::SeatWork work;               // of a row
   const serve::ChatInfo& chat;
   std::function<TextParts()> text;  // waits for tokenizer and template; throws their failure
@@ -85,10 +85,10 @@ class ServedModel {
                   exec::SeatOptions& options);
   // Plans on the first place that `options` come to, without loading.
   memory::Placement PlacementOf(exec::SeatOptions options) const;
-  // An instance of a context that fits, for places that refused the trained one.
+  // An instance of a context that fits, for places that refused the trained one, `most`.
   exec::SeatOptions FitContext(const serve::ServeSettings& settings,
-                               const plugin::LoadedPlugin& plugin,
-                               std::span<const memory::Placement> refused);
+                               const plugin::LoadedPlugin& plugin, int32_t most,
+                               std::span<const memory::Placement> places);
   static serve::ChatInfo DescribeChat(const plugin::ChatSurface& chat);
   serve::ModelInfo DescribeModel(const plugin::LoadedPlugin& plugin) const;
   chat::ChatTemplate MakeTemplate(const serve::ServeSettings& settings,

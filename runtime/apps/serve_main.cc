@@ -80,21 +80,19 @@ class StopWatch {
   std::shared_ptr<State> state_ = std::make_shared<State>();  // shared with the thread
 };
 
-// Progress and plans of a load as event lines; the last plans are kept for a refusal.
+// Progress and plans of a load as event lines; the last placement is kept for a refusal.
 class LoadEvents {
  public:
   // `logs`: progress goes into the log, too.
   LoadEvents(EventLines& lines, ServiceManager& manager, bool logs,
-             std::vector<memory::MemoryPlan>& plans)
-      : lines_(lines), manager_(manager), logs_(logs), plans_(plans) {}
+             std::optional<memory::Placement>& planned)
+      : lines_(lines), manager_(manager), logs_(logs), planned_(planned) {}
 
   LoadWatch Watch() {
     LoadWatch watch;
     watch.planned = [this](const PlannedModel& planned) {
-      plans_ = planned.placement.Plans();
-      serve::Json plans = serve::Json::Array();
-      for (const memory::MemoryPlan& plan : plans_) plans.Append(PlanJson(plan));
-      lines_.Write("plan", {{"plans", std::move(plans)},
+      planned_ = planned.placement;
+      lines_.Write("plan", {{"plans", PlansJson(planned.placement)},
                             {"slots", planned.options.slots},
                             {"n_ctx", planned.options.slot_context}});
     };
@@ -118,7 +116,7 @@ class LoadEvents {
   EventLines& lines_;
   ServiceManager& manager_;
   bool logs_;
-  std::vector<memory::MemoryPlan>& plans_;
+  std::optional<memory::Placement>& planned_;
   std::chrono::steady_clock::time_point told_{};
 };
 
@@ -144,9 +142,9 @@ void SayReady(const serve::Server& server, const serve::Seat& seat, bool demo, E
   std::cout << "listening on" << urls << std::endl;
 }
 
-// `plans`: the last ones made, for a refusal.
+// `planned`: the last placement, for a refusal.
 int Serve(serve::ServeSettings settings, const Installation& installation, EventLines& lines,
-          std::vector<memory::MemoryPlan>& plans) {
+          std::optional<memory::Placement>& planned) {
   StopWatch stop;
   ServiceManager manager(Environment());
   if (!settings.hf_repo.empty()) {
@@ -169,7 +167,7 @@ int Serve(serve::ServeSettings settings, const Installation& installation, Event
   server.OnShutdown([asked = std::make_shared<std::atomic<bool>>(false)] {
     if (!asked->exchange(true)) ::kill(::getpid(), SIGTERM);
   });
-  LoadEvents events(lines, manager, settings.log_jsonl, plans);
+  LoadEvents events(lines, manager, settings.log_jsonl, planned);
   model.emplace(settings, path, installation.executable, installation.plugin_path_variable,
                 events.Watch());
   const serve::Seat& seat = model->seat();
@@ -218,7 +216,7 @@ bool RunsNoServer(const serve::ParsedFlags& parsed, const Installation& installa
   return false;
 }
 
-int Start(serve::ParsedFlags parsed, EventLines& lines, std::vector<memory::MemoryPlan>& plans) {
+int Start(serve::ParsedFlags parsed, EventLines& lines, std::optional<memory::Placement>& planned) {
   const auto environment = Environment();
   const auto plugin_path = environment.find("BLOOMERY_PLUGIN_PATH");
   const Installation installation{ExecutablePath(),
@@ -228,7 +226,7 @@ int Start(serve::ParsedFlags parsed, EventLines& lines, std::vector<memory::Memo
   if (parsed.settings.dry_run) return DryRun(std::move(parsed), installation, std::cout);
   ReadNamedFiles(parsed.settings, RealFileSystem());
   ResolveModelName(parsed.settings, installation.executable, installation.plugin_path_variable);
-  return Serve(parsed.settings, installation, lines, plans);
+  return Serve(parsed.settings, installation, lines, planned);
 }
 
 std::optional<int> RunAction(serve::FlagAction action) {
@@ -263,7 +261,7 @@ int Main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   std::optional<EventLines> lines;
   lines.emplace(std::cout, WantsJson(arguments));
-  std::vector<memory::MemoryPlan> plans;
+  std::optional<memory::Placement> planned;
   bool json_log = false;
   try {
     const serve::ParsedFlags parsed = serve::ParseFlags(SourcesOf(arguments, RealFileSystem()));
@@ -283,9 +281,10 @@ int Main(int argc, char** argv) {
     lines->Write("start", {{"version", serve::BuildName()},
                            {"pid", int64_t{::getpid()}},
                            {"argv", std::move(shown)}});
-    return Start(parsed, *lines, plans);
+    return Start(parsed, *lines, planned);
   } catch (const std::exception& error) {
-    const ExitCode code = CodeOf(error, plans);
+    const ExitCode code =
+        CodeOf(error, planned ? planned->Plans() : std::vector<memory::MemoryPlan>());
     if (json_log) {
       LOG(ERROR) << error.what() << "\nnext: " << NextCommand(error, code);
     } else {
@@ -294,9 +293,7 @@ int Main(int argc, char** argv) {
     }
     auto fields = ErrorFields(error, code);
     if (code == kExitPlan || code == kExitBusy) {
-      serve::Json terms = serve::Json::Array();
-      for (const memory::MemoryPlan& plan : plans) terms.Append(PlanJson(plan));
-      fields.emplace_back("terms", std::move(terms));
+      fields.emplace_back("terms", planned ? PlansJson(*planned) : serve::Json::Array());
     }
     lines->Write("error", std::move(fields));
     return code;

@@ -57,6 +57,7 @@ void SetPlacing(const SeatFlags& flags, exec::SeatOptions& options) {
   options.host_budget = settings.host_budget_bytes;
   options.card_margin = settings.fit_margin_bytes;
   options.card_margins = settings.fit_margins_bytes;
+  options.shares = settings.card_shares;
   options.residency.kind = settings.residency;
   options.residency.trace = settings.routing_trace;
   options.delta_chunks = settings.delta_chunks;

@@ -34,6 +34,7 @@ TopTier ReadTier(const rapidjson::Value& value) {
 TopBank ReadBank(const rapidjson::Value& value) {
   const serve::Fields fields(value, "a bank");
   TopBank bank{.layer = fields.Integer("layer").value_or(-1),
+               .tier = fields.String("tier").value_or(""),
                .experts = fields.Integer("experts", 0).value_or(0),
                .used = fields.Integer("used", 0).value_or(0),
                .frames = fields.Integer("frames").value_or(-1),
@@ -170,17 +171,44 @@ void AddHeat(const TopLook& now, const TopLook* before, const TopScreen& screen,
   }
 }
 
+// Frames of a bank: "24", or "0 to 24" where banks have different numbers; of several cards each
+// with its name, "CUDA0 24, CUDA1 31".
+std::string FramesText(const TopLook& now, const std::vector<std::string>& tiers) {
+  std::string text;
+  for (const std::string& tier : tiers) {
+    int64_t least = INT64_MAX;
+    int64_t most = 0;
+    for (const TopBank& bank : now.banks) {
+      if (bank.tier != tier) continue;
+      least = std::min(least, bank.frames);
+      most = std::max(most, bank.frames);
+    }
+    text += text.empty() ? "" : ", ";
+    if (tiers.size() > 1) text += Printable(tier, 12) + " ";
+    if (least < most) text += std::to_string(least) + " to ";
+    text += std::to_string(most);
+  }
+  return text;
+}
+
 void AddExperts(const TopLook& now, const TopLook* before, double seconds, Page* page) {
   if (now.banks.empty()) return page->Add("no routed experts");
   const TopBank& bank = now.banks.front();
+  std::vector<std::string> tiers;
+  for (const TopBank& each : now.banks) {
+    if (std::ranges::find(tiers, each.tier) == tiers.end()) tiers.push_back(each.tier);
+  }
   std::string line =
       Format("experts  %zu banks, %lld of %lld a row", now.banks.size(),
              static_cast<long long>(bank.used), static_cast<long long>(bank.experts));
   if (bank.frames >= 0) {
-    line += Format(", %lld frames", static_cast<long long>(bank.frames));
+    line += ", frames " + FramesText(now, tiers);
   }
   page->Add(line);
-  if (!now.policy) return page->Add("all experts lie in one memory: nothing moves");
+  if (!now.policy) {
+    return page->Add(tiers.size() > 1 ? "every expert has its card: nothing moves"
+                                      : "all experts lie in one memory: nothing moves");
+  }
   const bool since = before != nullptr && Grown(now.picks, before->picks) > 0;
   const double recent = since
                             ? Ratio(Grown(now.hits, before->hits), Grown(now.picks, before->picks))

@@ -19,6 +19,7 @@ struct TopTier {
 
 struct TopBank {
   int64_t layer = -1;
+  std::string tier = {};  // that it lies in, or has frames in
   int64_t experts = 0;
   int64_t used = 0;
   int64_t frames = -1;              // -1: the bank is not split

@@ -57,6 +57,19 @@ TEST(RecommendTest, ACardIsBetterThanTheHostAndALongerContextBetterThanACard) {
   EXPECT_EQ(FitOf(model, Machine(4 * kGiB, {20 * kGiB})).place, "CUDA0");
 }
 
+TEST(RecommendTest, CardsTogetherHoldWhatNoneOfThemDoesAndEachHasItsBuffers) {
+  const ListedModel model = Model("m", 10 * kGiB);
+  // Weights 10, context 8, and buffers of 1.5 GiB on each card: 21 in all.
+  const Fit together = FitOf(model, Machine(100 * kGiB, {11 * kGiB, 10 * kGiB}));
+  EXPECT_EQ(together.place, "CUDA0,CUDA1");
+  EXPECT_EQ(together.context, 65536);
+  EXPECT_EQ(FitOf(model, Machine(kGiB, {11 * kGiB, 10 * kGiB - 1})).context, 32768);
+  EXPECT_EQ(FitOf(model, Machine(100 * kGiB, {11 * kGiB, 10 * kGiB - 1})).place, "cpu");
+  // One card that holds it is taken before all of them; one without room adds nothing.
+  EXPECT_EQ(FitOf(model, Machine(kGiB, {11 * kGiB, 20 * kGiB})).place, "CUDA1");
+  EXPECT_FALSE(FitOf(model, Machine(kGiB, {10 * kGiB, kGiB, kGiB})).fits);
+}
+
 TEST(RecommendTest, WhatFitsComesFirstInTheListsOrderAndThePickIsTheFirst) {
   const std::vector<ListedModel> models{Model("huge", 900 * kGiB), Model("good", 10 * kGiB),
                                         Model("small", kGiB)};

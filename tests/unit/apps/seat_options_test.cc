@@ -54,6 +54,21 @@ TEST(SeatOptions, SlotsPlaneTypesKernelsAndMappingFollowTheSettings) {
   EXPECT_EQ(options.threads, 3);
 }
 
+TEST(SeatOptions, CardsTheirSharesAndMarginsFollowTheSettings) {
+  serve::ServeSettings settings;
+  settings.device = "CUDA1,CUDA0";
+  settings.card_shares = {3, 1};
+  settings.card_budget_bytes = 99;
+  settings.fit_margin_bytes = 7;
+  settings.fit_margins_bytes = {100};
+  const exec::SeatOptions options = ServedModel::OptionsOf(settings, 64);
+  EXPECT_EQ(options.device, "CUDA1,CUDA0");
+  EXPECT_EQ(options.shares, (std::vector<double>{3, 1}));
+  EXPECT_EQ(options.card_budget, 99U);
+  EXPECT_EQ(exec::MarginOf(options, 1), 100U);
+  EXPECT_EQ(exec::MarginOf(options, 0), 7U);
+}
+
 TEST(SeatOptions, AContextSmallerThanTheSlotsIsRefusedWithBothNumbers) {
   serve::ServeSettings settings;
   settings.context = 7;

@@ -257,6 +257,51 @@ TEST_F(RoutesTest, ResidencyShowsMovesHitsAndTimesByCause) {
   }
 }
 
+TEST_F(RoutesTest, EveryCardIsATierOfItsOwnAndABankSaysWhichIsIts) {
+  seat_.residency = [] {
+    return exec::Residency{
+        .tiers = {{.name = "CUDA1",
+                   .device = "a card",
+                   .limit_bytes = 100,
+                   .classes = {{"weights", 60}, {"planes k", 5}}},
+                  {.name = "CUDA0",
+                   .device = "another",
+                   .limit_bytes = 200,
+                   .classes = {{"weights", 70}}},
+                  {.name = "host", .device = "CPU", .classes = {{"scratch", 3}}}},
+        .banks = {{.layer = 3, .experts = 8, .used = 4, .tier = "CUDA1", .frames = 2},
+                  {.layer = 4, .experts = 8, .used = 4, .tier = "CUDA0", .frames = 5}}};
+  };
+  seat_.residency_status = [] {
+    exec::ResidencyStatus status = SomeStatus();
+    status.counters.banks.push_back({.picks = 9, .hits = 7, .moves = 1});
+    return status;
+  };
+  seat_.devices = Json::Array({Json::Object({{"index", 1}}), Json::Object({{"index", 0}})});
+  Start();
+  const auto residency = GetJson("/residency");
+  const auto& tiers = residency["tiers"];
+  ASSERT_EQ(tiers.Size(), 3U);
+  EXPECT_EQ(TextOf(tiers[0], "name"), "CUDA1");
+  EXPECT_EQ(tiers[0]["used_bytes"].GetInt(), 65);
+  EXPECT_EQ(TextOf(tiers[1], "name"), "CUDA0");
+  EXPECT_EQ(tiers[1]["limit_bytes"].GetInt(), 200);
+  EXPECT_EQ(TextOf(residency["banks"][0], "tier"), "CUDA1");
+  EXPECT_EQ(TextOf(residency["banks"][1], "tier"), "CUDA0");
+  EXPECT_EQ(residency["banks"][1]["frames"].GetInt(), 5);
+  EXPECT_EQ(residency["banks"][1]["hits"].GetInt(), 7);
+  EXPECT_EQ(GetJson("/props")["engine"]["devices"].Size(), 2U);
+  const std::string metrics = Get("/metrics").body;
+  for (const char* line :
+       {"bloomery:tier_used_bytes{tier=\"CUDA1\"} 65\n",
+        "bloomery:tier_used_bytes{tier=\"CUDA0\"} 70\n",
+        "bloomery:tier_used_bytes{tier=\"host\"} 3\n",
+        "bloomery:tier_limit_bytes{tier=\"CUDA0\"} 200\n", "bloomery:bank_frames{layer=\"3\"} 2\n",
+        "bloomery:bank_frames{layer=\"4\"} 5\n", "bloomery:bank_hits_total{layer=\"4\"} 7\n"}) {
+    EXPECT_THAT(metrics, HasSubstr(line));
+  }
+}
+
 TEST_F(RoutesTest, ResidencyOfASeatThatDoesNotTellIs501) {
   Start();
   EXPECT_THAT(ErrorOf(Get("/residency"), 501, "not_supported_error"), HasSubstr("/residency"));

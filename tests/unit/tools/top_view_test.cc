@@ -53,7 +53,7 @@ TEST(TopView, RatesAreThoseBetweenTwoLooks) {
   EXPECT_EQ(lines[3],
             "a pass 8.00 ms: card 2.00  host 5.00  link 1.00  sync 0.00  "
             "[cccccchhhhhhhhhhhhhhhlll]");
-  EXPECT_EQ(lines[4], "experts  2 banks, 4 of 16 a row, 4 frames");
+  EXPECT_EQ(lines[4], "experts  2 banks, 4 of 16 a row, frames 4");
   EXPECT_EQ(lines[5],
             "hits  37.5 % (29.2 % since loading)  swaps 10.0/s (30 in all, 24 a pass at most)");
   EXPECT_EQ(lines[6], "hit rate of each bank, %, by layer");
@@ -71,6 +71,45 @@ TEST(TopView, ACpuSeatShowsWhatThereIs) {
   EXPECT_EQ(lines[4], "all experts lie in one memory: nothing moves");
   // One expert is an eighth of eight: 6 of 12.
   EXPECT_EQ(lines[6], "    0 50 ");
+}
+
+// Two cards with layers of their own beside the host.
+std::string OnTwoCards(const char* frames_of_last, const char* policy) {
+  const auto bank = [](int layer, const char* tier, const std::string& frames) {
+    return R"({"layer":)" + std::to_string(layer) + R"(,"tier":")" + tier +
+           R"(","experts":16,"used":4,"frames":)" + frames +
+           R"(,"picks":8,"hits":6,"moves":0,"rows":null})";
+  };
+  const bool split = std::string_view(frames_of_last) != "null";
+  return R"({"tiers":[{"name":"CUDA0","device":"a card","used_bytes":1048576,"limit_bytes":2097152,)"
+         R"("classes":[]},{"name":"CUDA1","device":"another","used_bytes":524288,)"
+         R"("limit_bytes":2097152,"classes":[]},{"name":"host","device":"CPU","used_bytes":1024,)"
+         R"("limit_bytes":null,"classes":[]}],"residency":)" +
+         std::string(policy) +
+         R"(,"times":{"passes":1,"rows":1,"card_seconds":0.001,"host_seconds":0,"link_seconds":0,)"
+         R"("sync_seconds":0},"trace":null,"rows_counted":false,"banks":[)" +
+         bank(0, "CUDA0", split ? "4" : "null") + "," + bank(1, "CUDA1", split ? "6" : "null") +
+         "," + bank(2, "CUDA1", frames_of_last) + "]}";
+}
+
+TEST(TopView, EveryCardHasItsLineAndItsFrames) {
+  const TopLook now = ReadTopLook(
+      OnTwoCards("9", R"({"policy":"payback","moves_max":24,"picks":24,"hits":18,"moves":0})"));
+  const std::vector<std::string> lines =
+      TopLines("u", now, nullptr, 0, {.columns = 100, .lines = 40, .colour = false});
+  EXPECT_EQ(lines[1], "  CUDA0  [############............] 1.0 MiB of 2.0 MiB  a card");
+  EXPECT_EQ(lines[2], "  CUDA1  [######..................] 512.0 KiB of 2.0 MiB  another");
+  EXPECT_EQ(lines[3], "  host   1.0 KiB  CPU");
+  EXPECT_EQ(lines[5], "experts  3 banks, 4 of 16 a row, frames CUDA0 4, CUDA1 6 to 9");
+  EXPECT_EQ(lines.back(), "    0 75 75 75 ");
+}
+
+TEST(TopView, ExpertsThatLieOnSeveralCardsWholeAreNotSaidToBeInOneMemory) {
+  const TopLook now = ReadTopLook(OnTwoCards("null", "null"));
+  const std::vector<std::string> lines =
+      TopLines("u", now, nullptr, 0, {.columns = 100, .lines = 40, .colour = false});
+  EXPECT_EQ(lines[5], "experts  3 banks, 4 of 16 a row");
+  EXPECT_EQ(lines[6], "every expert has its card: nothing moves");
 }
 
 TEST(TopView, LinesFitTheScreen) {
