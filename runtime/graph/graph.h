@@ -25,8 +25,9 @@ struct PlaneUse {
 
 struct Value {
   Shape shape = {};
-  NodeId producer = -1;                 // -1: a row field
+  NodeId producer = -1;                 // -1: a row field, or it crosses
   bl_row_field field = BL_FIELD_TOKEN;  // where there is no producer
+  bool crosses = false;                 // another stage makes it (stages.h)
 };
 
 struct Node {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/log.h"
+#include "runtime/exec/device_names.h"
 #include "runtime/memory/plan.h"
 
 namespace bloomery::exec {
@@ -130,6 +131,30 @@ const CardInfo& FindCard(std::span<const CardInfo> cards, const std::string& id)
     known += (known.empty() ? "" : "; ") + card.Line();
   }
   throw Error(ErrorKind::kDevice, "there is no card " + id + " here; there is " + known);
+}
+
+std::vector<CardInfo> FindCards(std::span<const CardInfo> cards, const std::string& list) {
+  std::vector<CardInfo> found;
+  for (const uint32_t card : CardsNamed(list)) {
+    found.push_back(FindCard(cards, NameOfCards({&card, 1})));
+  }
+  return found;
+}
+
+std::vector<CardInfo> UsableCards(std::span<const CardInfo> cards, const CardDriver& driver) {
+  std::vector<CardInfo> usable;
+  std::exception_ptr refusal;
+  for (CardInfo card : cards) {
+    try {
+      UseCard(&card, driver);
+      usable.push_back(std::move(card));
+    } catch (const Error& error) {
+      WarnNotOnCard(card, error);
+      refusal = std::current_exception();
+    }
+  }
+  if (usable.empty()) std::rethrow_exception(refusal);
+  return usable;
 }
 
 void CheckCuda(cudaError_t status, const std::string& what) {

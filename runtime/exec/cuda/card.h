@@ -167,56 +167,71 @@ class CardGraph {
 // Opens the card, where the kernels can run on it; throws what OpenCard throws, and Error(kDevice).
 void UseCard(CardInfo* card, const CardDriver& driver = RealDriver());
 
-// What `load` makes on the card of that name; for "auto" on the first where it can, with a warning
-// in the log for each before. What is refused for want of a card's memory names who holds it. Of
-// the last card's refusal, or of the one named, the Error is thrown.
+// Which cards a seat may lie on.
+struct CardChoice {
+  std::string device;      // "auto", or names: "CUDA0", "CUDA0,CUDA1"
+  bool together = false;   // auto: on all cards at once, not on one of them
+  bool may_split = false;  // with the host, where it does not fit whole
+};
+
+// What `load` makes on the cards that are named, all of them; for "auto" on the first card that
+// holds it whole, else on all that can be used together, else on the first that holds a split, with
+// a warning in the log for each card before. What is refused for want of a card's memory names who
+// holds it. The Error of the last refusal is thrown. `load` gets `may_split` as it counts for these
+// cards.
 template <class Loaded>
-Loaded LoadOnCard(const CardDriver& driver, const std::string& device,
-                  const std::function<Loaded(const CardInfo& card)>& load);
+using LoadOn = std::function<Loaded(std::span<const CardInfo> cards, bool may_split)>;
+template <class Loaded>
+Loaded LoadOnCards(const CardDriver& driver, const CardChoice& choice, const LoadOn<Loaded>& load);
 
 void WarnNotOnCard(const CardInfo& card, const Error& error);
 
-template <class Loaded>
-Loaded LoadOnCard(const CardDriver& driver, const std::string& device,
-                  const std::function<Loaded(const CardInfo& card)>& load) {
-  const std::vector<CardInfo> cards = ListCards(driver);
-  const auto load_on = [&](CardInfo card) {
-    try {
-      UseCard(&card, driver);
-      return load(card);
-    } catch (const CardMemoryError& error) {
-      throw Error(ErrorKind::kNoMemory, error.what() + driver.holders(card).Lines());
-    }
-  };
-  if (device != "auto") return load_on(FindCard(cards, device));
-  for (size_t i = 0;; ++i) {
-    try {
-      return load_on(cards[i]);
-    } catch (const Error& error) {
-      const bool of_this_card =
-          error.kind() == ErrorKind::kNoMemory || error.kind() == ErrorKind::kDevice;
-      if (!of_this_card || i + 1 == cards.size()) throw;
-      WarnNotOnCard(cards[i], error);
-    }
-  }
-}
+// Those that a list names, in its order. Throws as FindCard does.
+std::vector<CardInfo> FindCards(std::span<const CardInfo> cards, const std::string& list);
 
-// The same for what may be whole or, where `may_split`, a split: for "auto" a card that holds it
-// whole goes before one that comes first and would split it.
+// Cards that are opened, by the driver's numbers; those that cannot be used are left out with a
+// warning. Throws the last one's Error where none can.
+std::vector<CardInfo> UsableCards(std::span<const CardInfo> cards, const CardDriver& driver);
+
 template <class Loaded>
-Loaded LoadOnCardWholeFirst(
-    const CardDriver& driver, const std::string& device, bool may_split,
-    const std::function<Loaded(const CardInfo& card, bool may_split)>& load) {
-  const auto on_any = [&](bool splits) {
-    return LoadOnCard<Loaded>(driver, device,
-                              [&](const CardInfo& card) { return load(card, splits); });
+Loaded LoadOnCards(const CardDriver& driver, const CardChoice& choice, const LoadOn<Loaded>& load) {
+  const std::vector<CardInfo> cards = ListCards(driver);
+  const auto load_on = [&](std::vector<CardInfo> chosen, bool may_split) {
+    try {
+      for (CardInfo& card : chosen) UseCard(&card, driver);
+      return load(chosen, may_split);
+    } catch (const CardMemoryError& error) {
+      std::string holders;
+      for (const CardInfo& card : chosen) holders += driver.holders(card).Lines();
+      throw Error(ErrorKind::kNoMemory, error.what() + holders);
+    }
   };
-  if (device != "auto" || !may_split || ListCards(driver).size() < 2) return on_any(may_split);
+  if (choice.device != "auto") return load_on(FindCards(cards, choice.device), choice.may_split);
+  if (cards.size() == 1) return load_on(cards, choice.may_split);
+  // On the first of them where it can be; nothing where it can be on none.
+  const auto on_one = [&](bool may_split) -> std::optional<Loaded> {
+    for (const CardInfo& card : cards) {
+      try {
+        return load_on({card}, may_split);
+      } catch (const Error& error) {
+        const bool of_this_card =
+            error.kind() == ErrorKind::kNoMemory || error.kind() == ErrorKind::kDevice;
+        if (!of_this_card) throw;
+        WarnNotOnCard(card, error);
+      }
+    }
+    return std::nullopt;
+  };
+  if (!choice.together) {
+    if (std::optional<Loaded> loaded = on_one(false)) return std::move(*loaded);
+  }
   try {
-    return on_any(false);
+    return load_on(UsableCards(cards, driver), choice.may_split);
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kNoMemory) throw;
-    return on_any(true);
+    // One of them may be too small for its part.
+    if (error.kind() != ErrorKind::kNoMemory || !choice.may_split || choice.together) throw;
+    if (std::optional<Loaded> loaded = on_one(true)) return std::move(*loaded);
+    throw;
   }
 }
 

@@ -18,7 +18,7 @@ uint64_t CardSeat::PicksAt(size_t bank) const {
 void CardSeat::RecordPicks(size_t rows) {
   PickLedger* const ledger = driver().ledger();
   if (ledger == nullptr) return;
-  for (size_t bank = 0; bank < last_->picks().size(); ++bank) {
+  for (size_t bank = 0; bank < last_stage().pass(*last_).program.picks().size(); ++bank) {
     const auto* picks = reinterpret_cast<const int32_t*>(picks_out_.data()) + PicksAt(bank);
     std::transform(picks, picks + rows * description_.banks[bank].used, ledger->Of(bank).begin(),
                    [](int32_t id) { return static_cast<uint16_t>(id); });
@@ -28,7 +28,9 @@ void CardSeat::RecordPicks(size_t rows) {
 // What one row picks is known; what several do, their launches count on the card.
 void CardSeat::CountPass(size_t rows) {
   ++counters_.passes;
-  counters_.dispatches += last_->steps().size();
+  for (const auto& stage : stages_) {
+    counters_.dispatches += stage->pass(*last_).program.steps().size();
+  }
   counters_.weight_bytes_read += DenseBytes();
   if (rows != 1) return;
   for (const plugin::Bank& bank : description_.banks) {
@@ -48,16 +50,16 @@ void CardSeat::CountExperts(const plugin::Bank& bank, uint64_t count, SeatCounte
 
 std::vector<uint64_t> CardSeat::FetchPicks() const {
   const std::lock_guard lock(picks_mutex_);
-  Enter();
-  std::vector<uint32_t> now(last_picks_.size());
-  Fetch(now.data(), reinterpret_cast<const std::byte*>(card_picks_), now.size() * sizeof(uint32_t),
-        "fetching counts of picks");
-  for (size_t i = 0; i < now.size(); ++i) picks_[i] += now[i] - last_picks_[i];
-  last_picks_ = std::move(now);
-  if (split_ == nullptr) return picks_;
+  for (size_t stage = 0; stage < stages_.size(); ++stage) {
+    stages_[stage]->Enter();
+    std::vector<uint32_t> now = stages_[stage]->FetchPicks();
+    for (size_t i = 0; i < now.size(); ++i) picks_[i] += now[i] - last_picks_[stage][i];
+    last_picks_[stage] = std::move(now);
+  }
+  if (host_ == nullptr) return picks_;
   std::vector<uint64_t> all = picks_;
   for (size_t bank = 0; bank < description_.banks.size(); ++bank) {
-    const std::vector<uint64_t> of_host = split_->host().picks().Read(bank);
+    const std::vector<uint64_t> of_host = host_->experts().picks().Read(bank);
     const uint64_t first = CardPicks::At(description_, bank);
     for (size_t i = 0; i < of_host.size(); ++i) all[first + i] += of_host[i];
   }
@@ -69,11 +71,11 @@ SeatCounters CardSeat::counters() const {
   const std::vector<uint64_t> picks = FetchPicks();
   const uint64_t of_banks = CardPicks::At(description_, description_.banks.size());
   for (size_t i = 0; i < description_.banks.size(); ++i) {
-    const uint64_t of_host = split_ == nullptr ? 0 : split_->host().Distinct(i);
+    const uint64_t of_host = host_ == nullptr ? 0 : host_->experts().Distinct(i);
     CountExperts(description_.banks[i], picks[of_banks + i] + of_host, &counters);
   }
-  if (split_ != nullptr) {
-    const HostExperts::Counts& host = split_->host().counts();
+  if (host_ != nullptr) {
+    const HostExperts::Counts& host = host_->experts().counts();
     counters.host_experts = host.experts;
     counters.host_bytes = host.bytes;
     counters.hand_offs = host.hand_offs;

@@ -24,23 +24,23 @@ void CardSeat::WriteDraftStates(const CardRows& in, std::span<const DraftRow> ro
 }
 
 std::span<const Drafted> CardSeat::RunDraft(std::span<const DraftRow> rows, bool probabilities) {
-  if (drafts_.empty() || rows.empty()) {
+  if (draft_buckets_.empty() || rows.empty()) {
     throw Error(ErrorKind::kInternal, "a draft of a seat that has none, or of no rows");
   }
   DraftRows(rows, &draft_rows_);
-  const Ready& ready = ReadyFor(drafts_, rows.size());
-  last_ = nullptr;
-  Enter();
-  WriteDraftStates(WriteInputs(ready.program, draft_rows_), rows);
-  Start(ready, static_cast<int32_t>(rows.size()));
-  Finish(ready.program);
-  const CardRows out = Returned(ready.program);
+  const size_t bucket = BucketOf(draft_buckets_, rows.size());
+  const CardProgram& program = last_stage().draft(bucket).program;
+  last_.reset();
+  WriteDraftStates(WriteInputs(program, draft_rows_), rows);
+  Start(Programs::kDrafts, bucket, static_cast<int32_t>(rows.size()));
+  Finish(Programs::kDrafts, bucket);
+  const CardRows out = last_stage().Returned(program);
   int32_t failed = *out.word(CardRows::kFailedRow);
   failed = std::min(failed, *out.word(CardRows::kFailedLogits));  // a row of logits is a row
   if (failed != INT32_MAX) FailPass("of the card, a draft", -1, BL_BAD_DATA, failed, draft_rows_);
   drafted_.clear();
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (probabilities || ready.program.best_rows() <= static_cast<int32_t>(i)) {
+    if (probabilities || program.best_rows() <= static_cast<int32_t>(i)) {
       drafted_.push_back(DraftedOfRow(i));
     } else {
       drafted_.push_back({.token = out.top_ids()[i * size_t{kernels::cuda::kTopLogits}]});
@@ -52,7 +52,8 @@ std::span<const Drafted> CardSeat::RunDraft(std::span<const DraftRow> rows, bool
 // From the whole row of logits, which is fetched.
 Drafted CardSeat::DraftedOfRow(size_t row) const {
   PinnedBuffer& home = host_logits_[0];
-  Fetch(home.data(), logits_.data() + row * LogitRowBytes(), LogitRowBytes(), "fetching logits");
+  last_stage().Fetch(home.data(), last_stage().logits() + row * LogitRowBytes(), LogitRowBytes(),
+                     "fetching logits");
   const std::span logits(reinterpret_cast<const float*>(home.data()),
                          static_cast<size_t>(limits_.vocabulary));
   const auto best = std::ranges::max_element(logits);

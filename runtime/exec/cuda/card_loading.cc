@@ -14,18 +14,21 @@ std::vector<std::string> CardLines() { return DescribeCards(RealDriver()); }
 
 std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& model, const SeatSource& source,
                                    const SeatOptions& options) {
+  const CardChoice choice = {
+      .device = options.device,
+      .together = !options.shares.empty() || options.placing.place == memory::Place::kSplit,
+      .may_split = options.auto_splits && options.placing.place == memory::Place::kAuto};
   SeatOptions with = options;
-  const bool may_split = options.auto_splits && options.placing.place == memory::Place::kAuto;
-  return LoadOnCardWholeFirst<std::unique_ptr<Seat>>(
-      RealDriver(), options.device, may_split, [&](const CardInfo& card, bool splits) {
+  return LoadOnCards<std::unique_ptr<Seat>>(
+      RealDriver(), choice, [&](std::span<const CardInfo> cards, bool may_split) {
         if (options.delta_chunks) {
           throw Error(ErrorKind::kUsage,
                       "--delta-rule chunks is of the CPU, and the model would run "
                       "on " +
-                          card.name + ": take --delta-rule rows, or -dev none");
+                          cards.front().name + ": take --delta-rule rows, or -dev none");
         }
-        with.auto_splits = splits;
-        return std::make_unique<CardSeat>(model, source, with, card);
+        with.auto_splits = may_split;
+        return std::make_unique<CardSeat>(model, source, with, cards);
       });
 }
 

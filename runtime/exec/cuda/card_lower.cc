@@ -79,6 +79,10 @@ CardLoweredGraph CardLowering::Run() {
   fusions_.emplace(graph_, live_, wanted_);
   lazy_.assign(graph_.nodes.size(), false);
   if (few_rows()) FindLazy();
+  for (const graph::Crossing& crossing : options_.crossings) {
+    out_.imports.push_back(
+        {crossing, buffers_.BringIn(graph_, crossing.value), ShapeOf(crossing.value)});
+  }
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     const auto id = static_cast<graph::NodeId>(i);
     // Rows are contiguous whatever their inner axes are called: a reshape is its source (Of).
@@ -98,8 +102,9 @@ CardLoweredGraph CardLowering::Run() {
 
 void CardLowering::KeepPicks() {
   // Banks of drafts come behind those of passes, and are not in a pass.
-  out_.picks.resize(static_cast<size_t>(
-      std::ranges::count(description_.banks, BL_OWNER_MAIN, &plugin::Bank::owner)));
+  out_.picks.resize(static_cast<size_t>(std::ranges::count(description_.banks, BL_OWNER_MAIN,
+                                                           &plugin::Bank::owner)),
+                    -1);
   std::vector<bool> found(out_.picks.size(), false);
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     const graph::Node& node = graph_.nodes[i];
@@ -109,11 +114,12 @@ void CardLowering::KeepPicks() {
     out_.picks[bank] = Of(node.inputs[1]);
     buffers_.KeepToTheEnd(out_.picks[bank]);
   }
-  const auto missing = std::ranges::find(found, false);
-  if (missing == found.end()) return;
-  throw Error(ErrorKind::kUnsupported,
-              "bank " + std::to_string(missing - found.begin()) +
-                  ": not all rows of a pass go through it, and what they pick cannot be told");
+  for (const uint32_t bank : options_.banks) {
+    if (bank >= found.size() || found[bank]) continue;
+    throw Error(ErrorKind::kUnsupported,
+                "bank " + std::to_string(bank) +
+                    ": not all rows of a pass go through it, and what they pick cannot be told");
+  }
 }
 
 void CardLowering::LowerNode(graph::NodeId id) {

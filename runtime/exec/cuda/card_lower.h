@@ -23,8 +23,10 @@ struct CardLowerOptions {
   int32_t slot_context = 0;  // rows of a slot's planes
   // Banks are split between card and host: expert launches read maps and hand picks over.
   bool split = false;
-  bool picks = false;                    // keep what rows pick to the end of the pass
-  std::vector<std::string> wanted = {};  // exports to keep to the end of the pass
+  bool picks = false;                           // keep what rows pick to the end of the pass
+  std::vector<uint32_t> banks = {};             // with picks: those that the graph has, ascending
+  std::vector<graph::Crossing> crossings = {};  // into the graph, where it is one of several stages
+  std::vector<std::string> wanted = {};         // exports to keep to the end of the pass
 };
 
 // Throws Error(kUnsupported) naming operator, layer and weight where no kernel of the card fits,

@@ -1,7 +1,7 @@
-// The planes of a seat's slots on a card, and the length of every slot: append planes, whose rows
-// of a slot lie together, rings, which keep the last of them (memory/rings.h), and fixed ones,
-// lanes of a state that rows overwrite (memory/lanes.h says which holds what). Cutting back is
-// bookkeeping. Used by the passes' thread.
+// The planes of a seat's slots that lie on a card: append planes, whose rows of a slot lie
+// together, rings, which keep the last of them (memory/rings.h), and fixed ones, lanes of a state
+// that rows overwrite (memory/lanes.h says which holds what). Cutting back is bookkeeping, of which
+// a seat has one for all of its cards. Used by the passes' thread.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,23 @@
 
 namespace bloomery::exec {
 
+// How many rows each slot of a seat holds, and which of them its rings do.
+class SlotRows {
+ public:
+  // As CardPlanes has them.
+  SlotRows(const std::vector<memory::PlaneSpec>& planes, int32_t slots, int32_t slot_rows,
+           int32_t pass_rows);
+
+  int32_t Length(int32_t slot) const { return lengths_[static_cast<size_t>(slot)]; }
+  void SetLength(int32_t slot, int32_t length);
+  memory::Rings& rings() { return rings_; }
+  const memory::Rings& rings() const { return rings_; }
+
+ private:
+  std::vector<int32_t> lengths_;
+  memory::Rings rings_;
+};
+
 class CardPlanes {
  public:
   // Bytes of one plane for all slots; throws as memory::PlaneRowBytes does. `pass_rows`: the most
@@ -24,18 +41,19 @@ class CardPlanes {
   static uint64_t Bytes(const memory::PlaneSpec& plane, int32_t slots, int32_t slot_rows,
                         int32_t pass_rows, int32_t lanes_of_slot);
 
-  CardPlanes(const std::vector<memory::PlaneSpec>& planes, int32_t slots, int32_t slot_rows,
-             int32_t pass_rows, int32_t lanes_of_slot);
+  // Takes memory for the planes that are `here`, by plane. `rows` is the seat's.
+  CardPlanes(const std::vector<memory::PlaneSpec>& planes, const std::vector<bool>& here,
+             int32_t slots, int32_t slot_rows, int32_t pass_rows, int32_t lanes_of_slot,
+             SlotRows* rows);
 
   // Final for the life of this object. Of an append plane or a ring.
   const kernels::cuda::CardPlane& View(size_t plane) const { return views_[plane]; }
   // Of a fixed plane.
   kernels::cuda::StatePlane State(size_t plane) const;
 
-  int32_t Length(int32_t slot) const { return lengths_[static_cast<size_t>(slot)]; }
-  void SetLength(int32_t slot, int32_t length);
-  memory::Rings& rings() { return rings_; }
-  const memory::Rings& rings() const { return rings_; }
+  // Everything below concerns the planes that are here; what lies outside of a card, all of a
+  // slot's planes one after another, is read and written at their places in it.
+
   // Enqueues: `to` holds the first `length` rows of `from`, in every append plane, and in every
   // ring as far as they are there.
   void Copy(int32_t from, int32_t to, int32_t length, cudaStream_t stream);
@@ -65,13 +83,16 @@ class CardPlanes {
  private:
   std::byte* Lane(size_t plane, int32_t slot, int32_t lane) const;
   std::byte* RingRow(size_t ring, int32_t slot, int32_t position) const;
+  bool Here(size_t plane) const { return views_[plane].base != nullptr; }
+  memory::Rings& rings() const { return rows_->rings(); }
+  int32_t Length(int32_t slot) const { return rows_->Length(slot); }
 
-  std::vector<int32_t> lengths_;
+  SlotRows* rows_;
   CardBuffer memory_;
-  std::vector<kernels::cuda::CardPlane> views_;  // of a fixed plane: its lanes are rows
-  std::vector<size_t> append_;                   // indices into views_
+  // Of all planes, without a base where they lie elsewhere; of a fixed plane: its lanes are rows.
+  std::vector<kernels::cuda::CardPlane> views_;
+  std::vector<size_t> append_;  // indices into views_
   std::vector<size_t> fixed_;
-  memory::Rings rings_;
   std::vector<size_t> ring_planes_;  // by ring: index into views_
   uint64_t ring_bytes_ = 0;
   uint64_t lane_bytes_ = 0;

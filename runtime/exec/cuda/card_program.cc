@@ -90,7 +90,13 @@ CardProgram::CardProgram(const CardLoweredGraph& lowered, const CardMemory& memo
   for (const CardExport& exported : lowered.exports) {
     exports_.push_back({exported.name, exported.shape, binder.Bytes(exported.buffer)});
   }
-  for (const BufferId picks : lowered.picks) picks_.push_back(binder.Ints(picks));
+  for (const CardImport& imported : lowered.imports) {
+    imports_.push_back({imported.crossing.from, graph::CrossingName(imported.crossing.value),
+                        imported.shape, binder.Bytes(imported.buffer)});
+  }
+  for (const BufferId picks : lowered.picks) {
+    picks_.push_back(picks < 0 ? nullptr : binder.Ints(picks));
+  }
   if (memory.state == nullptr) return;
   std::vector<const std::byte*> kept;
   for (const Exported& exported : exports_) kept.push_back(exported.data);

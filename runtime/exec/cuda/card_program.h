@@ -31,6 +31,7 @@
 #include "runtime/exec/cuda/card_weights.h"
 #include "runtime/exec/lower/buffers.h"
 #include "runtime/graph/graph.h"
+#include "runtime/graph/stages.h"
 #include "runtime/plugin/description.h"
 
 namespace bloomery::exec {
@@ -194,6 +195,13 @@ struct CardExport {
   graph::Shape shape;
 };
 
+// A value that another stage makes and that lies there before the first launch.
+struct CardImport {
+  graph::Crossing crossing;
+  BufferId buffer = 0;
+  graph::Shape shape;
+};
+
 // What a launch has to do with the host's part of a split bank.
 struct SplitStep {
   int32_t rings = -1;  // bank whose picks it hands over: the host serves it while launches go on
@@ -220,10 +228,12 @@ struct CardLoweredGraph {
   std::vector<Pending> launches;
   std::vector<Buffer> buffers;
   std::vector<CardExport> exports;
+  std::vector<CardImport> imports;
   std::vector<uint32_t> streams;  // banks of a prompt that are shared with the host, in order
   std::set<std::string> inexact;  // "attention/1 (band)"
-  std::vector<BufferId> picks;    // by bank, where they were asked for: what its rows picked
-  bool best_logits = false;       // a launch leaves the best logits of the first rows
+  // By bank, where they were asked for: what its rows picked; -1: the bank is another stage's.
+  std::vector<BufferId> picks;
+  bool best_logits = false;  // a launch leaves the best logits of the first rows
   uint64_t arena_bytes = 0;
   uint64_t workspace_bytes = 0;
   uint64_t state_bytes = 0;
@@ -246,6 +256,12 @@ class CardProgram {
     graph::Shape shape;
     const std::byte* data = nullptr;  // on the card
   };
+  struct Imported {
+    size_t from = 0;   // stage
+    std::string name;  // of the export there
+    graph::Shape shape;
+    std::byte* data = nullptr;  // on the card
+  };
 
   int32_t rows() const { return rows_; }
   const CardRows& inputs() const { return inputs_; }
@@ -259,8 +275,10 @@ class CardProgram {
   // Whether the host has work between launches, so that they cannot be one graph.
   bool needs_host() const { return needs_host_; }
   const Exported* Find(std::string_view name) const;
+  // What other stages make, and has to be brought here before the first launch.
+  const std::vector<Imported>& imports() const { return imports_; }
   // By bank: what the rows of a pass picked, `used` experts a row, after it; on the card. Empty
-  // where nobody asked.
+  // where nobody asked; null of a bank of another stage.
   std::span<const int32_t* const> picks() const { return picks_; }
 
  private:
@@ -269,6 +287,7 @@ class CardProgram {
   CardRows inputs_;
   std::vector<CardStep> steps_;
   std::vector<Exported> exports_;
+  std::vector<Imported> imports_;
   std::vector<const int32_t*> picks_;
   std::vector<uint32_t> rings_;
   std::vector<uint32_t> streams_;

@@ -8,17 +8,7 @@
 #include "kernels-common/attention/cuda/rows_attention.h"
 #include "kernels-common/cpu/fp_environment.h"
 #include "kernels-common/cuda/read_rate.h"
-#include "kernels-common/delta/cuda/delta.h"
-#include "kernels-common/elementwise/cuda/elementwise.h"
-#include "kernels-common/elementwise/cuda/taps.h"
-#include "kernels-common/layer/cuda/one_row_layers.h"
-#include "kernels-common/linear/cuda/prompt_linear.h"
-#include "kernels-common/linear/cuda/router.h"
-#include "kernels-common/linear/cuda/rows_linear.h"
 #include "kernels-common/linear/cuda/top_logits.h"
-#include "kernels-common/moe/cuda/prompt_experts.h"
-#include "kernels-common/moe/cuda/rows_experts.h"
-#include "kernels-common/norm/cuda/norm.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/base/limits.h"
@@ -38,50 +28,6 @@ namespace {
 // What the driver takes beside what is allocated: code, graphs, the queues of streams.
 constexpr uint64_t kReserveBytes = uint64_t{384} << 20;
 static_assert(cuda::kTopLogits == limits::kBestLogits);
-constexpr uint64_t kPart = 256;  // alignment of the parts of one allocation
-
-uint64_t Aligned(uint64_t bytes) { return (bytes + kPart - 1) / kPart * kPart; }
-
-struct Preparation {
-  const char* topic;
-  cudaError_t (*prepare)();
-};
-
-// No code for this card is in the build, nor can be made by the driver.
-bool IsMissingCode(cudaError_t status) {
-  return status == cudaErrorNoKernelImageForDevice || status == cudaErrorUnsupportedPtxVersion ||
-         status == cudaErrorInvalidPtx;
-}
-
-void PrepareKernels(const CardInfo& card) {
-  static constexpr std::array<Preparation, 12> kPreparations = {{
-      {"attention", &cuda::PrepareAttention},
-      {"prompt linear", &cuda::PreparePromptLinear},
-      {"router", &cuda::PrepareRouterLinear},
-      {"linear", &cuda::PrepareRowsLinear},
-      {"best logits", &cuda::PrepareTopLogits},
-      {"grouping of picks", &cuda::PreparePromptExperts},
-      {"experts", &cuda::PrepareRowsExperts},
-      {"layers", &cuda::PrepareOneRowLayers},
-      {"norms", &cuda::PrepareNorm},
-      {"gates", &cuda::PrepareGates},
-      {"the delta rule", &cuda::PrepareDelta},
-      {"taps", &cuda::PrepareTaps},
-  }};
-  for (const Preparation& each : kPreparations) {
-    const cudaError_t status = each.prepare();
-    if (IsMissingCode(status)) {
-      throw Error(ErrorKind::kDevice,
-                  card.Line() + ": this build has no kernels for it ('" +
-                      cudaGetErrorString(status) +
-                      "'); configure with its capability in BLOOMERY_CUDA_ARCHITECTURES, or run "
-                      "with --device none");
-    }
-    // Code is loaded when it is first asked for.
-    CheckCardMemory(status, std::string("preparing the kernels of ") + each.topic);
-  }
-}
-
 // Rows of a pass whose logits may be wanted: of every row up to this many.
 int32_t LogitRows(int32_t rows) { return std::min(rows, limits::kCardLogitRowsMax); }
 
@@ -128,10 +74,10 @@ memory::CardRoom RoomOf(const CardInfo& card, const SeatOptions& options) {
 
 // What others hold of the card may be why.
 void CheckPlacement(const memory::Placement& placement) {
-  if (placement.CardFits() || placement.stages.front().plan.limit_source() == "budget") {
-    placement.Check();
-    return;
-  }
+  const bool own = std::ranges::all_of(placement.stages, [](const memory::PlacedStage& stage) {
+    return stage.plan.Fits() || stage.plan.limit_source() == "budget";
+  });
+  if (own) return placement.Check();
   try {
     placement.Check();
   } catch (const Error& error) {
@@ -139,68 +85,226 @@ void CheckPlacement(const memory::Placement& placement) {
   }
 }
 
+// "NVIDIA H200", "2 x NVIDIA H200", "NVIDIA H200, NVIDIA L4".
+std::string NameOf(std::span<const CardInfo> cards) {
+  const std::string& first = cards.front().name;
+  const bool same =
+      std::ranges::all_of(cards, [&](const CardInfo& it) { return it.name == first; });
+  if (same) return (cards.size() == 1 ? "" : std::to_string(cards.size()) + " x ") + first;
+  std::string names;
+  for (const CardInfo& card : cards) names += (names.empty() ? "" : ", ") + card.name;
+  return names;
+}
+
+// The exported values of these names.
+std::vector<graph::ValueId> ValuesOf(const graph::Graph& graph,
+                                     std::span<const std::string> names) {
+  std::vector<graph::ValueId> values;
+  for (const std::string& name : names) {
+    values.push_back(graph.FindExport(name));
+    if (values.back() != 0) continue;
+    throw Error(ErrorKind::kBadModel, "the plugin's graph exports no '" + name + "'");
+  }
+  return values;
+}
+
+std::vector<uint32_t> MainBanks(const plugin::Description& description) {
+  std::vector<uint32_t> banks;
+  for (uint32_t i = 0; i < description.banks.size(); ++i) {
+    if (description.banks[i].owner == BL_OWNER_MAIN) banks.push_back(i);
+  }
+  return banks;
+}
+
+// Bytes of one expert's gate, up and down on a card that has all of them.
+std::array<uint64_t, 3> PartsOf(const plugin::Bank& bank, const CardWeightLayout& whole) {
+  std::array<uint64_t, 3> parts{};
+  for (const auto& [part, at] : {std::pair{bank.gate, 0U}, {bank.up, 1U}, {bank.down, 2U}}) {
+    parts.at(at) = whole.place(part).bytes / bank.experts;
+  }
+  return parts;
+}
+
+// Of the weights that a card loads, in the files.
+uint64_t LoadBytes(const model::ModelFile& model, const plugin::Description& of_stage,
+                   std::span<const uint32_t> frames) {
+  const plugin::Description loaded = frames.empty() ? of_stage : OfFrames(of_stage, frames);
+  const CardWeightLayout layout(model, loaded);
+  uint64_t bytes = 0;
+  for (const uint32_t weight : layout.order()) bytes += loaded.weights[weight].bytes;
+  return bytes;
+}
+
 }  // namespace
 
 CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
-                   const SeatOptions& options, const CardInfo& card)
-    : Seat(source, options), card_(card), name_(card.name), deadline_(options.hand_off_deadline) {
+                   const SeatOptions& options, std::span<const CardInfo> cards)
+    : Seat(source, options),
+      name_(NameOf(cards)),
+      deadline_(options.hand_off_deadline),
+      observe_(options.observe),
+      buckets_(RowBuckets(limits_.rows_max)) {
   limits_.logit_rows_max = LogitRows(limits_.rows_max);
   // Programs of more rows are for prompts: there float weights and attention are a band.
   limits_.draft_pass_rows = std::min(limits_.rows_max, cuda::kRowsMax);
+  if (source.build_draft) draft_buckets_ = RowBuckets(std::min(limits_.slots, limits_.rows_max));
+  limits_.drafts = !draft_buckets_.empty();
   const CardWeightLayout whole(model, description_);
-  std::vector<CardLoweredGraph> lowered;
-  const std::vector<CardLoweredGraph> drafts = LowerDrafts(source, whole);
-  limits_.drafts = !drafts.empty();
-  Sizes sizes;
-  const memory::CardRoom room = RoomOf(card, options);
-  const memory::LayerRange layers = {0, description_.layers};
-  const auto sizes_of = [&](memory::Place place) {
-    const bool split = place == memory::Place::kSplit;
-    if (split) CheckSplit(description_, whole);
-    lowered = LowerAll(source, options, whole, split);
-    sizes = {};
-    AddSizes(lowered, &sizes);
-    AddSizes(drafts, &sizes);
-    return SizesToPlan(model, options, whole, sizes, place);
-  };
-  placement_ = ChooseOnCards(options, description_, {&room, 1}, {&layers, 1}, sizes_of);
+  std::vector<memory::CardRoom> rooms;
+  for (const CardInfo& card : cards) rooms.push_back(RoomOf(card, options));
+  const std::vector<memory::PlaneSpec> planes = PlanesOf(description_);
+  const std::vector<memory::LayerRange> layers = CutLayers(
+      options, description_, rooms, [&](uint32_t weight) { return whole.place(weight).bytes; },
+      [&](uint32_t plane) {
+        return CardPlanes::Bytes(planes[plane], limits_.slots, limits_.slot_context,
+                                 limits_.rows_max, LanesOfSlot());
+      });
+  std::vector<CardInfo> used;
+  std::vector<memory::CardRoom> rooms_used;
+  std::vector<memory::LayerRange> layers_used;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].first == layers[i].end) continue;
+    used.push_back(cards[i]);
+    rooms_used.push_back(rooms[i]);
+    layers_used.push_back(layers[i]);
+  }
+  std::vector<CardStagePlan> plans;
+  placement_ =
+      ChooseOnCards(options, description_, rooms_used, layers_used, [&](memory::Place place) {
+        const bool split = place == memory::Place::kSplit;
+        if (split) CheckSplit(description_, whole);
+        plans = PlanStages(source, options, used, layers_used, whole, split);
+        return SizesToPlan(model, options, whole, plans, place);
+      });
   if (options.planned) options.planned(placement_);
   CheckPlacement(placement_);
   if (const std::string choice = placement_.Choice(); !choice.empty()) LOG(INFO) << choice;
-  const bool is_split = placement_.place == memory::Place::kSplit;
-  of_frames_ = is_split ? OfFrames(description_, placement_.frames) : description_;
-  CardWeightLayout layout(model, of_frames_);
-  LogDecoded(layout.decoded());
+  LogDecoded(whole.decoded());
   // Those of drafts change no answer.
-  for (const CardLoweredGraph& each : lowered) {
-    inexact_.insert(each.inexact.begin(), each.inexact.end());
+  for (const CardStagePlan& plan : plans) {
+    for (const CardLoweredGraph& each : plan.passes) {
+      inexact_.insert(each.inexact.begin(), each.inexact.end());
+    }
   }
+  MakeStages(model, options, std::move(plans));
+}
 
-  stream_.emplace();
-  launch_ = {.stream = stream_->get(),
-             .multiprocessors = card.multiprocessors,
-             .dependent = card.compute_capability >= 90,
-             .shared_bytes_max = card.shared_bytes_max};
-  PrepareKernels(card);
-  cuda::Launch loading = launch_;
-  loading.dependent = false;
-  if (is_split) {
-    split_ = std::make_unique<CardSplit>(model, description_, options, placement_.frames,
-                                         limits_.rows_max, loading);
+std::vector<CardStagePlan> CardSeat::PlanStages(const SeatSource& source,
+                                                const SeatOptions& options,
+                                                std::span<const CardInfo> cards,
+                                                std::span<const memory::LayerRange> layers,
+                                                const CardWeightLayout& whole, bool split) const {
+  std::vector<CardStagePlan> plans;
+  std::vector<int32_t> ends;
+  for (size_t i = 0; i < cards.size(); ++i) {
+    plans.push_back({.card = cards[i], .layers = layers[i]});
+    ends.push_back(static_cast<int32_t>(layers[i].end));
   }
-  weights_ = std::make_unique<CardWeights>(model, of_frames_, std::move(layout), loading,
-                                           options.progress);
-  if (split_ != nullptr) {
-    split_->Bind(*weights_);
-    split_->SetShareRates(options.share_rates);
+  std::vector<std::string> names = {"logits"};
+  names.insert(names.end(), options.observe.begin(), options.observe.end());
+  for (const int32_t rows : buckets_) {
+    const graph::Graph graph = BuildGraph(source.build, rows, LogitRows(rows), BL_DEVICE_CUDA);
+    std::vector<graph::Stage> stages = graph::CutIntoStages(graph, ends, ValuesOf(graph, names));
+    for (size_t i = 0; i < stages.size(); ++i) {
+      const graph::Stage& stage = stages[i];
+      CardStagePlan& plan = plans[i];
+      plan.Take(description_, stage.graph);
+      CardLowerOptions lower{.rows = rows,
+                             .top_rows = TopRows(rows),
+                             .weights = &whole,
+                             .slots = limits_.slots,
+                             .slot_context = limits_.slot_context,
+                             .split = split,
+                             .picks = PicksAsked(options, split),
+                             .crossings = stage.crossings};
+      for (const std::string& name : names) {
+        if (stage.graph.FindExport(name) != 0) lower.wanted.push_back(name);
+      }
+      for (const graph::Export& exported : stage.graph.exports) {
+        if (exported.name == graph::CrossingName(exported.value)) {
+          lower.wanted.push_back(exported.name);
+        }
+      }
+      // One that no graph has is missed by the only stage.
+      lower.banks = plan.banks;
+      if (stages.size() == 1) lower.banks = MainBanks(description_);
+      plan.passes.push_back(LowerForCard(stage.graph, description_, lower));
+    }
   }
-  planes_ = std::make_unique<CardPlanes>(PlanesOf(description_), limits_.slots,
-                                         limits_.slot_context, limits_.rows_max, LanesOfSlot());
-  arena_ = CardBuffer(sizes.arena, "the buffers of a pass");
-  logits_ = CardBuffer(sizes.logits, "logits");
-  small_ = CardBuffer(sizes.Small(), "workspace, constants, the rows' words and counts");
-  words_in_ = PinnedBuffer(sizes.words, "the rows of a pass");
-  words_out_ = PinnedBuffer(sizes.words, "what comes back from a pass");
+  PlanDrafts(source, whole, &plans.back());
+  CardStagePlan& last = plans.back();
+  last.logits_bytes = static_cast<uint64_t>(limits_.logit_rows_max) * LogitRowBytes();
+  for (size_t plane = 0; plane < description_.planes.size(); ++plane) {
+    const auto there = [&](const CardStagePlan& plan) { return plan.planes[plane]; };
+    const auto stages = std::ranges::count_if(plans, there);
+    if (stages == 0) last.planes[plane] = true;
+    if (stages < 2) continue;
+    throw Error(ErrorKind::kUnsupported, "plane '" + description_.planes[plane].name +
+                                             "' would lie on several cards; take one card");
+  }
+  return plans;
+}
+
+void CardSeat::PlanDrafts(const SeatSource& source, const CardWeightLayout& whole,
+                          CardStagePlan* last) const {
+  for (const int32_t rows : draft_buckets_) {
+    const graph::Graph graph = BuildGraph(source.build_draft, rows, rows, BL_DEVICE_CUDA);
+    CheckDraftGraph(graph, description_, source.plugin);
+    last->Take(description_, graph);
+    last->drafts.push_back(LowerForCard(graph, description_,
+                                        {.rows = rows,
+                                         .top_rows = rows,
+                                         .weights = &whole,
+                                         .slots = limits_.slots,
+                                         .slot_context = limits_.slot_context,
+                                         .wanted = {"logits"}}));
+  }
+}
+
+void CardSeat::MakeStages(const model::ModelFile& model, const SeatOptions& options,
+                          std::vector<CardStagePlan> plans) {
+  CheckCuda(cudaSetDevice(plans.front().card.ordinal), "using " + plans.front().card.Id());
+  rows_.emplace(PlanesOf(description_), limits_.slots, limits_.slot_context, limits_.rows_max);
+  CardStageSeat seat{.description = &description_,
+                     .options = &options,
+                     .limits = limits_,
+                     .lanes_of_slot = LanesOfSlot(),
+                     .rows = &*rows_,
+                     .picks_at = [this](size_t bank) { return PicksAt(bank); }};
+  if (placement_.place == memory::Place::kSplit) {
+    seat.frames = placement_.frames;
+    host_ =
+        std::make_unique<SplitHost>(model, description_, options, seat.frames, limits_.rows_max);
+    seat.host = host_.get();
+  }
+  uint64_t words = 0;
+  uint64_t bytes = 0;  // of the weights to load
+  for (const CardStagePlan& plan : plans) {
+    words = std::max(words, plan.Sizes(description_).words);
+    bytes += LoadBytes(model, plan.Describe(description_), seat.frames);
+  }
+  words_in_ = PinnedBuffer(words, "the rows of a pass");
+  seat.words_in = words_in_.data();
+  stage_of_.resize(description_.banks.size(), 0);
+  uint64_t before = 0;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    for (const uint32_t bank : plans[i].banks) stage_of_[bank] = i;
+    uint64_t of_stage = 0;
+    const auto progress = [&](uint64_t done, uint64_t total) {
+      of_stage = total;
+      const bool end = done == total && i + 1 < plans.size();  // of this stage alone
+      if (options.progress && !end)
+        options.progress(before + done, std::max(bytes, before + total));
+    };
+    stages_.push_back(std::make_unique<CardStage>(model, std::move(plans[i]), seat, progress));
+    before += of_stage;
+  }
+  for (const auto& stage : stages_) {
+    for (const auto& from : stages_) {
+      if (from == stage) break;
+      stage->OpenWay(*from);
+    }
+  }
   if (ChunkBytes() > 0) state_rows_ = PinnedBuffer(ChunkBytes(), "rows that are saved or restored");
   host_logits_.resize(static_cast<size_t>(limits_.logit_rows_max));
   for (int32_t row = 0; row < HostLogitRows(); ++row) {
@@ -209,156 +313,78 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   StartResidency(options);
   if (driver().ledger() != nullptr) {
     picks_out_ = PinnedBuffer(PicksAt(description_.banks.size()) * sizeof(int32_t), "picks");
+    seat.picks_out = picks_out_.data();
   }
-  CheckCuda(cudaMemsetAsync(small_.data(), 0, small_.size(), stream()), "clearing workspace");
-  card_picks_ =
-      reinterpret_cast<uint32_t*>(small_.data() + sizes.workspace + sizes.constants + sizes.words);
-  last_picks_.resize(CardPicks::Words(description_));
-  picks_.resize(last_picks_.size());
-  std::byte* constants = small_.data() + sizes.workspace;
-  ready_ = MakePrograms(lowered, sizes, &constants);
-  drafts_ = MakePrograms(drafts, sizes, &constants);
+  last_picks_.assign(stages_.size(), std::vector<uint32_t>(CardPicks::Words(description_)));
+  picks_.resize(CardPicks::Words(description_));
+  for (const auto& stage : stages_) stage->MakePrograms(seat);
+  made_.resize(stages_.size());
+  rings_.reserve(description_.banks.size());
   draft_rows_.reserve(static_cast<size_t>(limits_.slots));
   drafted_.reserve(static_cast<size_t>(limits_.slots));
   fetched_.resize(static_cast<size_t>(limits_.logit_rows_max));
-  observed_.resize(options.observe.size() + 1);
+  observed_.resize(observe_.size() + 1);
   best_.reserve(static_cast<size_t>(cuda::kTopLogits));
   segments_.reserve(static_cast<size_t>(limits_.rows_max));
 }
 
-std::vector<CardLoweredGraph> CardSeat::LowerAll(const SeatSource& source,
-                                                 const SeatOptions& options,
-                                                 const CardWeightLayout& layout, bool split) const {
-  std::vector<CardLoweredGraph> lowered;
-  for (const int32_t rows : RowBuckets(limits_.rows_max)) {
-    const graph::Graph graph = BuildGraph(source.build, rows, LogitRows(rows), BL_DEVICE_CUDA);
-    CardLowerOptions lower{.rows = rows,
-                           .top_rows = TopRows(rows),
-                           .weights = &layout,
-                           .slots = limits_.slots,
-                           .slot_context = limits_.slot_context,
-                           .split = split,
-                           .picks = PicksAsked(options, split),
-                           .wanted = {"logits"}};
-    lower.wanted.insert(lower.wanted.end(), options.observe.begin(), options.observe.end());
-    lowered.push_back(LowerForCard(graph, description_, lower));
-  }
-  return lowered;
+CardSeat::~CardSeat() {
+  for (const auto& stage : stages_) cudaStreamSynchronize(stage->stream());
 }
 
-std::vector<CardLoweredGraph> CardSeat::LowerDrafts(const SeatSource& source,
-                                                    const CardWeightLayout& layout) const {
-  std::vector<CardLoweredGraph> lowered;
-  if (!source.build_draft) return lowered;
-  for (const int32_t rows : RowBuckets(std::min(limits_.slots, limits_.rows_max))) {
-    const graph::Graph graph = BuildGraph(source.build_draft, rows, rows, BL_DEVICE_CUDA);
-    CheckDraftGraph(graph, description_, source.plugin);
-    lowered.push_back(LowerForCard(graph, description_,
-                                   {.rows = rows,
-                                    .top_rows = rows,
-                                    .weights = &layout,
-                                    .slots = limits_.slots,
-                                    .slot_context = limits_.slot_context,
-                                    .wanted = {"logits"}}));
+memory::StageSizes CardSeat::StageToPlan(const model::ModelFile& model,
+                                         const CardWeightLayout& whole, const CardStagePlan& stage,
+                                         bool split) const {
+  const CardStageSizes sizes = stage.Sizes(description_);
+  const CardWeightLayout layout(model, stage.Describe(description_));
+  memory::StageSizes plan{.layers = stage.layers, .banks = stage.banks, .dense = layout.bytes()};
+  for (const uint32_t bank : stage.banks) {
+    const memory::BankShape shape{.card_parts = PartsOf(description_.banks[bank], whole)};
+    plan.dense -= shape.CardBytes(description_.banks[bank].experts);
   }
-  return lowered;
-}
-
-std::vector<CardSeat::Ready> CardSeat::MakePrograms(std::span<const CardLoweredGraph> lowered,
-                                                    const Sizes& sizes,
-                                                    std::byte** constants) const {
-  std::byte* const words = small_.data() + sizes.workspace + sizes.constants;
-  auto* const picks = reinterpret_cast<uint32_t*>(words + sizes.words);
-  std::vector<Ready> made;
-  made.reserve(lowered.size());
-  for (const CardLoweredGraph& each : lowered) {
-    if (!each.constants.empty()) {
-      CheckCuda(cudaMemcpyAsync(*constants, each.constants.data(), each.constants.size(),
-                                cudaMemcpyHostToDevice, stream()),
-                "copying constants to the card");
-      CheckCuda(cudaStreamSynchronize(stream()), "copying constants to the card");
-    }
-    const CardMemory memory = {
-        .weights = weights_.get(),
-        .planes = planes_.get(),
-        .arena = arena_.data(),
-        .workspace = small_.data(),
-        .constants = *constants,
-        .state = each.state_bytes == 0 ? nullptr : *constants + Aligned(each.constants.size()),
-        .logits = reinterpret_cast<float*>(logits_.data()),
-        .picks = picks,
-        .split = split_.get(),
-        .rows = {.base = reinterpret_cast<int32_t*>(words),
-                 .rows = each.rows,
-                 .top_rows = each.top_rows},
-        .launch = launch_};
-    *constants += Aligned(each.constants.size()) + Aligned(each.state_bytes);
-    CardProgram program(each, memory);
-    CardGraph graph;
-    if (!program.needs_host()) {
-      graph = Capture(program);
-      // What a first launch would take of the card's memory is taken now.
-      CheckCardMemory(cudaGraphUpload(graph.get(), stream()), "making a graph of a pass");
-    }
-    made.push_back({std::move(program), std::move(graph)});
-  }
-  return made;
-}
-
-CardSeat::~CardSeat() { cudaStreamSynchronize(stream()); }
-
-void CardSeat::AddSizes(std::span<const CardLoweredGraph> lowered, Sizes* sizes) const {
-  sizes->logits = static_cast<uint64_t>(limits_.logit_rows_max) * LogitRowBytes();
-  sizes->picks = Aligned(CardPicks::Words(description_) * sizeof(uint32_t));
-  for (const CardLoweredGraph& each : lowered) {
-    sizes->arena = std::max(sizes->arena, each.arena_bytes);
-    sizes->workspace = std::max(sizes->workspace, Aligned(each.workspace_bytes));
-    sizes->constants += Aligned(each.constants.size()) + Aligned(each.state_bytes);
-    const CardRows words{.rows = each.rows, .top_rows = each.top_rows};
-    sizes->words = std::max(sizes->words, Aligned(words.Bytes()));
-  }
-}
-
-memory::SeatSizes CardSeat::SizesToPlan(const model::ModelFile& model, const SeatOptions& options,
-                                        const CardWeightLayout& whole, const Sizes& sizes,
-                                        memory::Place place) const {
-  const bool split = place == memory::Place::kSplit;
-  memory::SeatSizes plan = Seat::SizesToPlan();
-  memory::StageSizes& stage =
-      plan.stages.emplace_back(memory::StageSizes{.layers = {0, description_.layers}});
-  stage.dense = whole.bytes();
-  for (size_t i = 0; i < plan.banks.size(); ++i) {
-    const plugin::Bank& bank = description_.banks[i];
-    memory::BankShape& shape = plan.banks[i];
-    for (const auto& [part, at] : {std::pair{bank.gate, 0U}, {bank.up, 1U}, {bank.down, 2U}}) {
-      shape.card_parts.at(at) = whole.place(part).bytes / bank.experts;
-    }
-    stage.dense -= shape.CardBytes(bank.experts);
-    stage.banks.push_back(static_cast<uint32_t>(i));
-  }
-  stage.beside = PlaneTerms(PlanesOf(description_), [&](const memory::PlaneSpec& plane) {
+  std::vector<memory::PlaneSpec> here = PlanesOf(description_);
+  size_t at = 0;
+  std::erase_if(here, [&](const memory::PlaneSpec&) { return !stage.planes[at++]; });
+  plan.beside = PlaneTerms(here, [&](const memory::PlaneSpec& plane) {
     return CardPlanes::Bytes(plane, limits_.slots, limits_.slot_context, limits_.rows_max,
                              LanesOfSlot());
   });
   uint64_t planes = 0;
-  for (const memory::PlanTerm& term : stage.beside) planes += term.bytes;
+  for (const memory::PlanTerm& term : plan.beside) planes += term.bytes;
   const uint64_t rounding = CardBuffer::Granules(planes) - planes;  // planes are one allocation
   const auto beside = [&](const char* name, uint64_t bytes) {
-    stage.beside.push_back({name, bytes});
+    if (bytes > 0) plan.beside.push_back({name, bytes});
   };
   beside("pass buffers", CardBuffer::Granules(sizes.arena) + rounding);
   beside("logits", CardBuffer::Granules(sizes.logits));
   beside("workspace", CardBuffer::Granules(sizes.Small()));
   if (split) {
-    stage.moving = [this](std::span<const uint32_t> frames) {
-      return CardBuffer::Granules(CardSplit::CardBytes(description_, frames, limits_.rows_max));
+    plan.moving = [this, banks = stage.banks](std::span<const uint32_t> frames) {
+      return CardBuffer::Granules(
+          CardSplit::CardBytes(description_, banks, frames, limits_.rows_max));
     };
   }
-  stage.loading = whole.staging_bytes();
-
-  plan.host_beside.push_back(
-      {"pinned for logits, rows and saved states",
-       2 * sizes.words + static_cast<uint64_t>(HostLogitRows()) * LogitRowBytes() + ChunkBytes()});
+  plan.loading = layout.staging_bytes();
+  return plan;
+}
+memory::SeatSizes CardSeat::SizesToPlan(const model::ModelFile& model, const SeatOptions& options,
+                                        const CardWeightLayout& whole,
+                                        std::span<const CardStagePlan> stages,
+                                        memory::Place place) const {
+  const bool split = place == memory::Place::kSplit;
+  memory::SeatSizes plan = Seat::SizesToPlan();
+  for (size_t i = 0; i < plan.banks.size(); ++i) {
+    plan.banks[i].card_parts = PartsOf(description_.banks[i], whole);
+  }
+  uint64_t words = 0;
+  for (const CardStagePlan& stage : stages) {
+    words = std::max(words, stage.Sizes(description_).words);
+    plan.stages.push_back(StageToPlan(model, whole, stage, split));
+  }
+  plan.host_beside.push_back({"pinned for logits, rows and saved states",
+                              (1 + stages.size()) * words +
+                                  static_cast<uint64_t>(HostLogitRows()) * LogitRowBytes() +
+                                  ChunkBytes()});
   if (PicksAsked(options, split)) {
     plan.host_beside.push_back(
         {"pinned for picks", PicksAt(description_.banks.size()) * sizeof(int32_t)});
@@ -369,7 +395,8 @@ memory::SeatSizes CardSeat::SizesToPlan(const model::ModelFile& model, const Sea
     std::vector<memory::PlanTerm> terms =
         HostExperts::Terms(description_, options, limits_.rows_max);
     terms.push_back(
-        {"pinned for hand-offs", CardSplit::PinnedBytes(description_, limits_.rows_max)});
+        {"pinned for hand-offs", SplitHost::PinnedBytes(description_, limits_.rows_max) +
+                                     stages.size() * CardSplit::PinnedBytes(description_)});
     for (memory::PlanTerm& term : terms) {
       plan.host_loading += term.bytes;  // taken before weights load
       plan.host_beside.push_back(std::move(term));
@@ -379,76 +406,28 @@ memory::SeatSizes CardSeat::SizesToPlan(const model::ModelFile& model, const Sea
 }
 
 Residency CardSeat::ReadResidency() const {
-  Residency residency{.tiers = {TierOf(card_.Id(), name_, placement_.stages.front().plan),
-                                TierOf("host", "CPU", placement_.host)},
-                      .banks = Banks(card_.Id(), nullptr)};
+  Residency residency{.banks = Banks("", nullptr)};
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    const CardInfo& card = stages_[i]->card();
+    residency.tiers.push_back(TierOf(card.Id(), card.name, placement_.stages[i].plan));
+  }
+  residency.tiers.push_back(TierOf("host", "CPU", placement_.host));
   const std::vector<uint64_t> picks = FetchPicks();
   for (size_t i = 0; i < residency.banks.size(); ++i) {
+    BankPicks& bank = residency.banks[i];
     const auto first = picks.begin() + static_cast<ptrdiff_t>(CardPicks::At(description_, i));
-    residency.banks[i].picks.assign(first, first + residency.banks[i].experts);
-    if (split_ == nullptr) continue;
-    residency.banks[i].frames = static_cast<int32_t>(split_->frames()[i]);
-    residency.banks[i].frame_of = split_->Frames(i);
+    bank.tier = StageOf(i).card().Id();
+    bank.picks.assign(first, first + bank.experts);
+    if (host_ == nullptr) continue;
+    bank.frames = static_cast<int32_t>(placement_.frames[i]);
+    bank.frame_of = StageOf(i).split()->Frames(i);
   }
   return residency;
 }
 
-void CardSeat::Enter() const { CheckCuda(cudaSetDevice(card_.ordinal), "using " + card_.Id()); }
-
-CardGraph CardSeat::Capture(const CardProgram& program) const {
-  CheckCuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "capturing a pass");
-  cudaGraph_t captured = nullptr;
-  try {
-    Enqueue(program);
-  } catch (...) {
-    cudaStreamEndCapture(stream(), &captured);
-    if (captured != nullptr) cudaGraphDestroy(captured);
-    throw;
-  }
-  CheckCuda(cudaStreamEndCapture(stream(), &captured), "capturing a pass");
-  return CardGraph(captured);
-}
-
-void CardSeat::EnqueueIn(const CardProgram& program) const {
-  CheckCuda(cudaMemcpyAsync(program.inputs().base, words_in_.data(), program.inputs().BytesIn(),
-                            cudaMemcpyHostToDevice, stream()),
-            "copying the rows of a pass to the card");
-}
-
-void CardSeat::EnqueueOut(const CardProgram& program) const {
-  CheckCuda(cudaMemcpyAsync(words_out_.data(), program.inputs().base, program.inputs().Bytes(),
-                            cudaMemcpyDeviceToHost, stream()),
-            "copying the results of a pass from the card");
-  const std::span<const int32_t* const> picks = program.picks();
-  for (size_t bank = 0; bank < picks.size(); ++bank) {
-    const auto words = static_cast<size_t>(program.rows()) * description_.banks[bank].used;
-    CheckCuda(cudaMemcpyAsync(picks_out_.data() + PicksAt(bank) * sizeof(int32_t), picks[bank],
-                              words * sizeof(int32_t), cudaMemcpyDeviceToHost, stream()),
-              "copying picks from the card");
-  }
-}
-
-void CardSeat::Enqueue(const CardProgram& program) const {
-  EnqueueIn(program);
-  for (const CardStep& step : program.steps()) {
-    const std::string where =
-        "operator " + std::string(step.op) + ", layer " + std::to_string(step.layer);
-    const cudaError_t status = step.launch(launch_);
-    if (status == cudaErrorInvalidValue) {
-      throw Error(ErrorKind::kUnsupported,
-                  where + ": the card's kernel does not take a shape like this one, of " +
-                      std::to_string(program.rows()) + " rows; run with --device none");
-    }
-    CheckCuda(status, where);
-  }
-  EnqueueOut(program);
-}
-
-const CardSeat::Ready& CardSeat::ReadyFor(const std::vector<Ready>& programs, size_t rows) {
-  for (const Ready& ready : programs) {
-    if (static_cast<size_t>(ready.program.rows()) >= rows) return ready;
-  }
-  return programs.back();
+size_t CardSeat::BucketOf(std::span<const int32_t> buckets, size_t rows) {
+  const auto fits = std::ranges::lower_bound(buckets, static_cast<int32_t>(rows));
+  return static_cast<size_t>(std::min(fits, buckets.end() - 1) - buckets.begin());
 }
 
 CardRows CardSeat::WriteInputs(const CardProgram& program, std::span<const PassRow> rows) {
@@ -508,208 +487,198 @@ void CardSeat::Run(std::span<const PassRow> rows) {
                                           " rows; this seat gives those of " +
                                           std::to_string(limits_.logit_rows_max));
   }
-  PrepareRings(rows, &planes_->rings());
-  const Ready& ready = ReadyFor(ready_, rows.size());
-  last_ = nullptr;
-  Enter();
+  PrepareRings(rows, &rows_->rings());
+  const size_t bucket = BucketOf(buckets_, rows.size());
+  last_.reset();
   driver().PassStarts(rows);
   may_seat_ = driver().seats_in_passes();
-  if (split_ != nullptr) {
+  if (host_ != nullptr) {
     if (Busy()) throw HandOffError("the card is still at a pass that was given up");
-    split_->BeginPass(stream());
+    host_->experts().Begin();
+    for (const auto& stage : stages_) {
+      stage->Enter();
+      stage->split()->BeginPass(stage->stream());
+    }
   }
-  CardRows in = WriteInputs(ready.program, rows);
+  CardRows in = WriteInputs(last_stage().pass(bucket).program, rows);
   WriteStates(in, rows);
-  Start(ready, static_cast<int32_t>(rows.size()));
-  Finish(ready.program);
-  int32_t failed = *Returned(ready.program).word(CardRows::kFailedRow);
-  if (split_ != nullptr) {
-    split_->EndPass();
-    const int64_t of_host = split_->host().failed_row();
+  Start(Programs::kPasses, bucket, static_cast<int32_t>(rows.size()));
+  Finish(Programs::kPasses, bucket);
+  int32_t failed = INT32_MAX;
+  for (const auto& stage : stages_) {
+    const CardRows out = stage->Returned(stage->pass(bucket).program);
+    failed = std::min(failed, *out.word(CardRows::kFailedRow));
+  }
+  if (host_ != nullptr) {
+    host_->EndPass();
+    const int64_t of_host = host_->experts().failed_row();
     if (of_host >= 0) failed = std::min(failed, static_cast<int32_t>(of_host));
   }
   if (failed != INT32_MAX) FailPass("of the card", -1, BL_BAD_DATA, failed, rows);
-  last_ = &ready.program;
+  last_ = bucket;
   std::fill(fetched_.begin(), fetched_.end(), false);
   CountPass(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
-    planes_->SetLength(rows[i].slot, rows[i].index + 1);
+    rows_->SetLength(rows[i].slot, rows[i].index + 1);
     const int32_t lane = lanes_ ? in.array(CardRows::kLaneOut)[i] : memory::Lanes::kNone;
     if (lane >= 0) lanes_->Set(rows[i].slot, lane, rows[i].index + 1);
   }
   RecordPicks(rows.size());
-  driver().PassRan(rows, split_ == nullptr ? 0 : split_->host().counts().seconds);
+  driver().PassRan(rows, host_ == nullptr ? 0 : host_->experts().counts().seconds);
 }
 
-void CardSeat::Start(const Ready& ready, int32_t rows) {
+void CardSeat::Start(Programs programs, size_t bucket, int32_t rows) {
   const kernels::ScopedFpEnvironment environment;  // this thread computes experts, too
   try {
-    if (observer_ != nullptr) {
-      RunObserved(ready.program, rows);
-    } else if (ready.program.needs_host()) {
-      EnqueueIn(ready.program);
-      RunLaunches(ready.program, rows, [] {});
-      EnqueueOut(ready.program);
-    } else {
-      CheckCuda(cudaGraphLaunch(ready.graph.get(), stream()), "starting a pass");
-      if (split_ != nullptr) {
-        split_->host().ServePass(ready.program.rings(), rows, [this] { return Busy(); });
-      }
-    }
+    StartStages(programs, bucket, rows);
   } catch (...) {
     // What was enqueued ends on its own: nothing waits for the host any more.
-    if (split_ != nullptr) {
-      split_->page().Drain();
+    if (host_ != nullptr) {
+      host_->page().Drain();
       const std::chrono::steady_clock::time_point until =
           std::chrono::steady_clock::now() + deadline_;
-      while (cudaStreamQuery(stream()) == cudaErrorNotReady &&
-             std::chrono::steady_clock::now() < until) {
+      const auto working = [](const std::unique_ptr<CardStage>& stage) {
+        return cudaStreamQuery(stage->stream()) == cudaErrorNotReady;
+      };
+      while (std::ranges::any_of(stages_, working) && std::chrono::steady_clock::now() < until) {
       }
     }
     throw;
   }
 }
 
-void CardSeat::RunLaunches(const CardProgram& program, int32_t rows,
-                           const std::function<void()>& mark) {
-  const auto busy = [this] { return Busy(); };
-  size_t rung = 0;
-  size_t served = 0;
+void CardSeat::StartStages(Programs programs, size_t bucket, int32_t rows) {
+  const auto check = [this] { return Busy(); };
   const auto serve = [&] {
-    split_->host().ServePass(program.rings().subspan(served, rung - served), rows, busy);
-    served = rung;
+    if (!rings_.empty()) host_->experts().ServePass(rings_, rows, check);
+    rings_.clear();
   };
-  if (!program.streams().empty()) {
-    split_->BeginPrompt(program.streams(), rows, may_seat_);
+  rings_.clear();
+  const size_t first = programs == Programs::kDrafts ? stages_.size() - 1 : 0;
+  for (size_t i = first; i < stages_.size(); ++i) {
+    CardStage& stage = *stages_[i];
+    const CardStage::Ready& ready = ReadyOf(stage, programs, bucket);
+    made_[i] = &ready.program;
+    // A stage that the host works for as it goes on is behind what it has yet to do for others.
+    if (observer_ != nullptr || ready.program.needs_host()) serve();
+    stage.Enter();
+    stage.BringIn(ready.program, stages_, made_, rows, last_logits_);
+    if (observer_ != nullptr) {
+      stage.RunObserved(ready.program, rows, may_seat_, check, observer_);
+    } else if (ready.program.needs_host()) {
+      stage.RunLaunches(ready.program, rows, may_seat_, check);
+    } else {
+      stage.LaunchGraph(ready);
+      rings_.insert(rings_.end(), ready.program.rings().begin(), ready.program.rings().end());
+    }
+    stage.MarkDone();
   }
-  for (const CardStep& step : program.steps()) {
-    mark();
-    if (step.split.shares >= 0) {
-      serve();
-      split_->Share(static_cast<size_t>(step.split.shares), busy);
-    }
-    if (step.split.arrives >= 0) {
-      split_->AwaitArrived(static_cast<size_t>(step.split.arrives), stream());
-    }
-    if (step.split.needs >= 0) {
-      split_->ComputeShare(static_cast<size_t>(step.split.needs), busy);
-    }
-    CheckCuda(step.launch(launch_), "operator " + std::string(step.op));
-    if (step.split.streamed >= 0) {
-      split_->EndStreamed(static_cast<size_t>(step.split.streamed), stream());
-    }
-    if (step.split.rings >= 0) ++rung;
-  }
-  mark();
-  if (rung > served) serve();
+  serve();
 }
 
 bool CardSeat::Busy() const {
-  const cudaError_t status = cudaStreamQuery(stream());
-  if (status == cudaErrorNotReady) return true;
-  CheckCuda(status, "running a pass");
-  return false;
+  return std::ranges::any_of(stages_,
+                             [](const std::unique_ptr<CardStage>& stage) { return stage->Busy(); });
 }
 
-void CardSeat::Finish(const CardProgram& program) {
-  if (split_ == nullptr) return CheckCuda(cudaStreamSynchronize(stream()), "running a pass");
-  const std::chrono::milliseconds most = deadline_ * (1 + program.streams().size());
+void CardSeat::Finish(Programs programs, size_t bucket) {
+  if (host_ == nullptr) {
+    for (const auto& stage : stages_) {
+      CheckCuda(cudaStreamSynchronize(stage->stream()), "running a pass");
+    }
+    return;
+  }
+  size_t streams = 0;
+  for (const auto& stage : stages_) {
+    if (programs == Programs::kDrafts && stage != stages_.back()) continue;
+    streams += ReadyOf(*stage, programs, bucket).program.streams().size();
+  }
+  const std::chrono::milliseconds most = deadline_ * (1 + streams);
   const std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + most;
   while (Busy()) {
     if (std::chrono::steady_clock::now() < until) continue;
-    split_->page().Drain();
+    host_->page().Drain();
     throw HandOffError("the card has not ended a pass within " + std::to_string(most.count()) +
                        " ms");
   }
 }
 
 int32_t CardSeat::CardFrames() const {
-  if (split_ == nullptr) return -1;
-  return static_cast<int32_t>(std::ranges::max(split_->frames()));
+  return host_ == nullptr ? -1 : static_cast<int32_t>(std::ranges::max(placement_.frames));
 }
 
 std::span<const int32_t> CardSeat::FramesOf(size_t bank) const {
-  return split_ == nullptr ? std::span<const int32_t>() : split_->Map(bank);
+  return host_ == nullptr ? std::span<const int32_t>() : host_->experts().Map(bank);
 }
 
 void CardSeat::BeginMove(const ExpertMove& move) {
-  if (split_ == nullptr) return Seat::BeginMove(move);
-  Enter();
-  split_->BeginMove(move);
+  if (host_ == nullptr || move.bank >= stage_of_.size()) return Seat::BeginMove(move);
+  const CardStage& stage = StageOf(move.bank);
+  stage.Enter();
+  stage.split()->BeginMove(move);
 }
 
+// A card whose copies fail does not keep the others' from landing.
 int32_t CardSeat::LandMoves(bool wait) {
-  if (split_ == nullptr) return 0;
-  Enter();
-  return split_->LandMoves(wait);
+  if (host_ == nullptr) return 0;
+  int32_t landed = 0;
+  std::exception_ptr failure;
+  for (const auto& stage : stages_) {
+    try {
+      stage->Enter();
+      landed += stage->split()->LandMoves(wait);
+    } catch (const Error&) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+  return landed;
 }
 
 std::vector<ExpertMove> CardSeat::TakeSeated() {
-  if (split_ == nullptr) return {};
-  Enter();
-  return split_->TakeSeated();
-}
-
-memory::ResidencyRates CardSeat::MeasureRates() {
-  if (split_ == nullptr) return {};
-  Enter();
-  return split_->MeasureRates();
-}
-
-// The launches one by one, each between two events.
-void CardSeat::RunObserved(const CardProgram& program, int32_t rows) {
-  EnqueueIn(program);
-  std::vector<std::unique_ptr<CardEvent>> events;
-  const auto mark = [&] {
-    events.push_back(std::make_unique<CardEvent>(cudaEventDefault));
-    CheckCuda(cudaEventRecord(events.back()->get(), stream()), "timing a pass");
-  };
-  RunLaunches(program, rows, mark);
-  EnqueueOut(program);
-  CheckCuda(cudaStreamSynchronize(stream()), "running a pass");
-  for (size_t i = 0; i < program.steps().size(); ++i) {
-    float milliseconds = 0;
-    CheckCuda(cudaEventElapsedTime(&milliseconds, events[i]->get(), events[i + 1]->get()),
-              "timing a pass");
-    const CardStep& step = program.steps()[i];
-    observer_->StepDone({.op = step.op,
-                         .layer = step.layer,
-                         .first = i == 0,
-                         .tasks = 1,
-                         .seconds = static_cast<double>(milliseconds) * 1e-3});
+  std::vector<ExpertMove> seated;
+  if (host_ == nullptr) return seated;
+  for (const auto& stage : stages_) {
+    stage->Enter();
+    const std::vector<ExpertMove> there = stage->split()->TakeSeated();
+    seated.insert(seated.end(), there.begin(), there.end());
   }
+  return seated;
 }
 
-CardRows CardSeat::Returned(const CardProgram& program) const {
-  CardRows out = program.inputs();
-  out.base = reinterpret_cast<int32_t*>(words_out_.data());
-  return out;
-}
-
-void CardSeat::Fetch(void* to, const std::byte* from, uint64_t bytes,
-                     const std::string& what) const {
-  CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()), what);
-  CheckCuda(cudaStreamSynchronize(stream()), what);
+// Of the card with the slowest link: what pays there pays everywhere.
+memory::ResidencyRates CardSeat::MeasureRates() {
+  std::optional<memory::ResidencyRates> slowest;
+  for (const auto& stage : stages_) {
+    if (host_ == nullptr || !stage->split()->HasFrames()) continue;
+    stage->Enter();
+    const memory::ResidencyRates rates = stage->split()->MeasureRates();
+    if (!slowest || rates.copy_us > slowest->copy_us) slowest = rates;
+  }
+  return slowest.value_or(memory::ResidencyRates{});
 }
 
 std::span<const float> CardSeat::Logits(int32_t i) const {
-  if (last_ == nullptr || i < 0 || i >= last_logits_) {
+  if (!last_ || i < 0 || i >= last_logits_) {
     throw Error(ErrorKind::kInternal, "logit row " + std::to_string(i) + " of a pass that had " +
-                                          std::to_string(last_ == nullptr ? 0 : last_logits_));
+                                          std::to_string(last_ ? last_logits_ : 0));
   }
   const auto row = static_cast<size_t>(i);
   PinnedBuffer& home = host_logits_[row];
   if (home.size() == 0) home = PinnedBuffer(LogitRowBytes(), "a row of logits");
   if (!fetched_[row]) {
-    Fetch(home.data(), logits_.data() + row * LogitRowBytes(), LogitRowBytes(), "fetching logits");
+    last_stage().Fetch(home.data(), last_stage().logits() + row * LogitRowBytes(), LogitRowBytes(),
+                       "fetching logits");
     fetched_[row] = true;
   }
   return {reinterpret_cast<const float*>(home.data()), static_cast<size_t>(limits_.vocabulary)};
 }
 
 std::span<const BestLogit> CardSeat::BestLogits(int32_t i) const {
-  if (last_ == nullptr || i < 0 || i >= last_logits_ || i >= last_->best_rows()) return {};
-  const CardRows out = Returned(*last_);
+  if (!last_ || i < 0 || i >= last_logits_) return {};
+  const CardProgram& program = last_stage().pass(*last_).program;
+  if (i >= program.best_rows()) return {};
+  const CardRows out = last_stage().Returned(program);
   if (*out.word(CardRows::kFailedLogits) <= i) return {};  // the whole row tells what is wrong
   best_.clear();
   for (int32_t j = 0; j < cuda::kTopLogits; ++j) {
@@ -720,42 +689,48 @@ std::span<const BestLogit> CardSeat::BestLogits(int32_t i) const {
 }
 
 Observation CardSeat::Observe(std::string_view name) const {
-  const CardProgram::Exported* value = last_ == nullptr ? nullptr : last_->Find(name);
-  if (value == nullptr) {
-    throw Error(ErrorKind::kInternal, "'" + std::string(name) +
-                                          "' was not observed: no pass has run, the last one "
-                                          "failed, or it is not among the seat's observations");
+  for (const auto& stage : stages_) {
+    if (!last_) break;
+    const CardProgram& program = stage->pass(*last_).program;
+    const CardProgram::Exported* const value = program.Find(name);
+    if (value == nullptr) continue;
+    const CardRows::Word live =
+        value->shape.domain == BL_DOMAIN_LOGIT_ROWS ? CardRows::kLiveLogits : CardRows::kLive;
+    Observation seen{.dtype = value->shape.dtype,
+                     .width = value->shape.width(),
+                     .rows = *stage->Returned(program).word(live)};
+    // A place of its own for each name: several may be looked at together.
+    const auto place = std::ranges::find(observe_, name) - observe_.begin();
+    std::vector<std::byte>& bytes = observed_[static_cast<size_t>(place)];
+    bytes.resize(static_cast<size_t>(seen.width) * static_cast<size_t>(seen.rows) * 4);
+    stage->Fetch(bytes.data(), value->data, bytes.size(), "fetching an observed value");
+    seen.data = bytes.data();
+    return seen;
   }
-  const CardRows::Word live =
-      value->shape.domain == BL_DOMAIN_LOGIT_ROWS ? CardRows::kLiveLogits : CardRows::kLive;
-  Observation seen{.dtype = value->shape.dtype,
-                   .width = value->shape.width(),
-                   .rows = *Returned(*last_).word(live)};
-  // A place of its own for each name: several may be looked at together.
-  const auto place = static_cast<size_t>(value - last_->Find("logits"));
-  std::vector<std::byte>& bytes = observed_[place];
-  bytes.resize(static_cast<size_t>(seen.width) * static_cast<size_t>(seen.rows) * 4);
-  Fetch(bytes.data(), value->data, bytes.size(), "fetching an observed value");
-  seen.data = bytes.data();
-  return seen;
+  throw Error(ErrorKind::kInternal, "'" + std::string(name) +
+                                        "' was not observed: no pass has run, the last one "
+                                        "failed, or it is not among the seat's observations");
 }
 
+// Of the first card.
 std::function<double()> CardSeat::MemoryReadMeter() {
   constexpr uint64_t kBytes = uint64_t{2} << 30;  // far beyond any cache of a card
-  CardInfo now = card_;
+  const CardStage& stage = *stages_.front();
+  CardInfo now = stage.card();
   OpenCard(&now);
   auto buffer = std::make_shared<CardBuffer>(std::min(kBytes, now.free_bytes.value_or(0) / 2),
                                              "measuring how fast it reads");
   auto begin = std::make_shared<CardEvent>(cudaEventDefault);
   auto end = std::make_shared<CardEvent>(cudaEventDefault);
-  return [this, buffer, begin, end] {
-    cuda::Launch launch = launch_;
+  return [&stage, buffer, begin, end] {
+    cuda::Launch launch = stage.launch();
     launch.dependent = false;
+    stage.Enter();
     const std::string what = "measuring how fast the card reads";
-    CheckCuda(cudaEventRecord(begin->get(), stream()), what);
+    CheckCuda(cudaEventRecord(begin->get(), stage.stream()), what);
     CheckCuda(cuda::ReadAll(launch, buffer->data(), buffer->size()), what);
-    CheckCuda(cudaEventRecord(end->get(), stream()), what);
-    CheckCuda(cudaStreamSynchronize(stream()), what);
+    CheckCuda(cudaEventRecord(end->get(), stage.stream()), what);
+    CheckCuda(cudaStreamSynchronize(stage.stream()), what);
     float milliseconds = 0;
     CheckCuda(cudaEventElapsedTime(&milliseconds, begin->get(), end->get()), what);
     return static_cast<double>(buffer->size()) / (static_cast<double>(milliseconds) * 1e-3);
@@ -763,19 +738,29 @@ std::function<double()> CardSeat::MemoryReadMeter() {
 }
 
 std::vector<VideoCard> CardSeat::Cards() const {
-  return {card_.View(FindCardHolders(card_.pci_bus_id))};
+  std::vector<VideoCard> cards;
+  for (const auto& stage : stages_) {
+    cards.push_back(stage->card().View(FindCardHolders(stage->card().pci_bus_id)));
+  }
+  return cards;
 }
 
 std::string CardSeat::LoadLine() const {
-  std::string line = weights_->report().Line(card_.Id());
-  if (split_ == nullptr) return line;
-  const memory::ShareRates& rates = split_->share_rates();
-  std::array<char, 160> prompts{};
-  std::snprintf(prompts.data(), prompts.size(),
-                "; an expert of a prompt takes the link %.1f us, the host %.1f us, from many rows "
-                "on %.1f and %.2f a row",
-                rates.copy_us, rates.read_us, rates.fixed_us, rates.row_us);
-  return line + "; host experts: " + split_->host().weights().Line() + prompts.data();
+  std::string line;
+  for (const auto& stage : stages_) {
+    line += (line.empty() ? "" : "; ") + stage->weights().report().Line(stage->card().Id());
+    if (stage->split() == nullptr) continue;
+    const memory::ShareRates& rates = stage->split()->share_rates();
+    std::array<char, 160> prompts{};
+    std::snprintf(
+        prompts.data(), prompts.size(),
+        "; an expert of a prompt takes the link %.1f us, the host %.1f us, from many rows "
+        "on %.1f and %.2f a row",
+        rates.copy_us, rates.read_us, rates.fixed_us, rates.row_us);
+    line += prompts.data();
+  }
+  if (host_ == nullptr) return line;
+  return line + "; host experts: " + host_->experts().weights().Line();
 }
 
 }  // namespace bloomery::exec

@@ -45,10 +45,10 @@ uint64_t Away(const plugin::Bank& bank, uint32_t frames) {
 }
 
 // Of the places for experts of one bank that come for a pass; 0 where none do.
-uint64_t PlaceBytes(const plugin::Description& description, std::span<const uint32_t> frames,
-                    int32_t rows_max) {
+uint64_t PlaceBytes(const plugin::Description& description, std::span<const uint32_t> banks,
+                    std::span<const uint32_t> frames, int32_t rows_max) {
   uint64_t most = 0;
-  for (size_t i = 0; i < description.banks.size(); ++i) {
+  for (const uint32_t i : banks) {
     const plugin::Bank& bank = description.banks[i];
     if (!CardSplit::HasPlaces(bank, rows_max)) continue;
     uint64_t bytes = 0;
@@ -98,7 +98,7 @@ plugin::Description OfFrames(const plugin::Description& description,
 
 RegisteredMemory::RegisteredMemory(std::span<std::byte> memory) {
   if (memory.empty()) return;
-  CheckCuda(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault),
+  CheckCuda(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable),
             "registering the host's experts with the driver");
   data_ = memory.data();
 }
@@ -119,33 +119,54 @@ bool CardSplit::HasPlaces(const plugin::Bank& bank, int32_t rows_max) {
   return memory::PromptSharing::HasPlaces({bank.experts, bank.used}, rows_max);
 }
 
+SplitHost::SplitHost(const model::ModelFile& model, const plugin::Description& description,
+                     const SeatOptions& options, std::span<const uint32_t> frames, int32_t rows_max)
+    : experts_(model, description, options, frames, rows_max),
+      registered_(experts_.memory()),
+      page_memory_(PinnedBytes(description, rows_max), "the hand-off page") {
+  // One address for every card: memory of the driver's own.
+  void* seen = nullptr;
+  CheckCuda(cudaHostGetDevicePointer(&seen, page_memory_.data(), 0), "mapping the hand-off page");
+  page_ = HandOffPage(page_memory_.data(), static_cast<std::byte*>(seen), description, rows_max);
+  experts_.Bind(page_);
+}
+
+void SplitHost::EndPass() const {
+  if (std::atomic_ref(*page_.expired()).load(std::memory_order_acquire) == 0) return;
+  throw HandOffError("the card has waited too long for the host's experts and gone on without");
+}
+
 uint64_t CardSplit::CardBytes(const plugin::Description& description,
-                              std::span<const uint32_t> frames, int32_t rows_max) {
+                              std::span<const uint32_t> banks, std::span<const uint32_t> frames,
+                              int32_t rows_max) {
   return MapBytes(description) + PendingBytes(description) + 2 * RoomBytes(description) +
-         2 * PlaceBytes(description, frames, rows_max);
+         2 * PlaceBytes(description, banks, frames, rows_max);
 }
 
-uint64_t CardSplit::PinnedBytes(const plugin::Description& description, int32_t rows_max) {
-  return MapBytes(description) + HandOffPage::Bytes(description, rows_max);
+uint64_t CardSplit::PinnedBytes(const plugin::Description& description) {
+  return MapBytes(description);
 }
 
-CardSplit::CardSplit(const model::ModelFile& model, const plugin::Description& description,
-                     const SeatOptions& options, std::vector<uint32_t> frames, int32_t rows_max,
-                     const kernels::cuda::Launch& launch)
+CardSplit::CardSplit(const plugin::Description& description, const SeatOptions& options,
+                     std::span<const uint32_t> banks, std::vector<uint32_t> frames,
+                     int32_t rows_max, const kernels::cuda::Launch& launch, SplitHost* host)
     : description_(description),
       launch_(launch),
+      banks_(banks.begin(), banks.end()),
       frames_(std::move(frames)),
+      has_places_(description.banks.size(), false),
       deadline_(options.hand_off_deadline),
       hooks_(options.split_hooks),
-      host_(std::make_unique<HostExperts>(model, description, options, frames_, rows_max)),
-      registered_(host_->memory()),
-      memory_(CardBytes(description, frames_, rows_max), "maps of experts and rooms for them"),
+      host_(host),
+      memory_(CardBytes(description, banks, frames_, rows_max),
+              "maps of experts and rooms for them"),
       map_twin_(MapBytes(description), "maps of experts"),
-      page_memory_(HandOffPage::Bytes(description, rows_max), "the hand-off page"),
       sharing_(SharingBanks(description)) {
+  for (const uint32_t bank : banks) {
+    has_places_[bank] = HasPlaces(description.banks[bank], rows_max);
+  }
   size_t first = 0;
   for (const plugin::Bank& bank : description.banks) {
-    has_places_.push_back(HasPlaces(bank, rows_max));
     first_.push_back(first);
     first += bank.experts;
   }
@@ -155,13 +176,9 @@ CardSplit::CardSplit(const model::ModelFile& model, const plugin::Description& d
   rooms_[0].at = memory_.data() + MapBytes(description) + PendingBytes(description);
   rooms_[1].at = rooms_[0].at + RoomBytes(description);
   places_[0] = rooms_[1].at + RoomBytes(description);
-  places_[1] = places_[0] + PlaceBytes(description, frames_, rows_max);
+  places_[1] = places_[0] + PlaceBytes(description, banks, frames_, rows_max);
   launch_.stream = packs_.get();
   launch_.dependent = false;
-  void* seen = nullptr;
-  CheckCuda(cudaHostGetDevicePointer(&seen, page_memory_.data(), 0), "mapping the hand-off page");
-  page_ = HandOffPage(page_memory_.data(), static_cast<std::byte*>(seen), description, rows_max);
-  host_->Bind(page_);
 }
 
 CardSplit::~CardSplit() {
@@ -174,36 +191,30 @@ kernels::cuda::HandOff CardSplit::hand_off(size_t bank) const {
   // The host gives up first and says why; the card's own deadline is for a host that is gone.
   constexpr int kOfHosts = 4;
   kernels::cuda::HandOff hand_off;
-  hand_off.ring = page_.Seen(page_.ring(bank));
-  hand_off.ids = page_.Seen(page_.ids());
-  hand_off.weights = page_.Seen(page_.weights());
-  hand_off.input = page_.Seen(page_.input());
-  hand_off.answer = page_.Seen(page_.answer(bank));
-  hand_off.sums = page_.Seen(page_.sums());
+  hand_off.ring = page().Seen(page().ring(bank));
+  hand_off.ids = page().Seen(page().ids());
+  hand_off.weights = page().Seen(page().weights());
+  hand_off.input = page().Seen(page().input());
+  hand_off.answer = page().Seen(page().answer(bank));
+  hand_off.sums = page().Seen(page().sums());
   hand_off.pending = pending_ + bank;
-  hand_off.expired = page_.Seen(page_.expired());
+  hand_off.expired = page().Seen(page().expired());
   hand_off.deadline_ns = static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(kOfHosts * deadline_).count());
   return hand_off;
 }
 
 void CardSplit::BeginPass(cudaStream_t stream) {
-  host_->Begin();
   prompt_sums_ = nullptr;
   if (!maps_changed_) return;
   auto* twin = reinterpret_cast<int32_t*>(map_twin_.data());
   for (size_t bank = 0; bank + 1 < first_.size(); ++bank) {
-    std::ranges::copy(std::as_const(*host_).Map(bank), twin + first_[bank]);
+    std::ranges::copy(Map(bank), twin + first_[bank]);
   }
   CheckCuda(
       cudaMemcpyAsync(maps_, twin, first_.back() * sizeof(int32_t), cudaMemcpyHostToDevice, stream),
       "copying maps of experts to the card");
   maps_changed_ = false;
-}
-
-void CardSplit::EndPass() const {
-  if (std::atomic_ref(*page_.expired()).load(std::memory_order_acquire) == 0) return;
-  throw HandOffError("the card has waited too long for the host's experts and gone on without");
 }
 
 uint64_t CardSplit::FrameBytesOf(uint32_t weight) const {
@@ -227,7 +238,7 @@ int32_t CardSplit::FreeFrame(uint32_t bank) const {
 
 void CardSplit::Set(uint32_t bank, int32_t expert, int32_t frame) {
   const std::lock_guard lock(mutex_);
-  host_->Map(bank)[static_cast<size_t>(expert)] = frame;
+  experts().Map(bank)[static_cast<size_t>(expert)] = frame;
   maps_changed_ = true;
 }
 
@@ -290,13 +301,13 @@ void CardSplit::CopyExperts(uint32_t weight, std::span<const int32_t> experts,
   if (matrix.format->activation_group == 0) return CopyRuns(weight, experts, to);
   const std::string what = "copying experts of '" + description_.weights[weight].name + "'";
   const uint64_t frame_bytes = FrameBytes(description_.weights[weight]);
-  const uint64_t bytes = host_->Matrix(weight, 0).size();
+  const uint64_t bytes = host_->experts().Matrix(weight, 0).size();
   const size_t most = std::max<uint64_t>(1, kRoomBytes / bytes);
   while (!experts.empty()) {
     const std::span<const int32_t> now = experts.first(std::min(most, experts.size()));
     const Room& room = rooms_[next_room_++ % rooms_.size()];
     // As it lies in host memory: copies are faster that way.
-    const std::byte* from = host_->Matrix(weight, now.front()).data();
+    const std::byte* from = host_->experts().Matrix(weight, now.front()).data();
     std::byte* const first = room.at + reinterpret_cast<uintptr_t>(from) % kPart;
     CheckCuda(cudaStreamWaitEvent(copies_.get(), room.free.get(), 0), what);
     CopyRuns(weight, now, first);
@@ -315,7 +326,7 @@ void CardSplit::CopyRuns(uint32_t weight, std::span<const int32_t> experts, std:
   while (!experts.empty()) {
     size_t run = 1;
     while (run < experts.size() && experts[run] == experts[run - 1] + 1) ++run;
-    const std::span<const std::byte> first = host_->Matrix(weight, experts.front());
+    const std::span<const std::byte> first = host_->experts().Matrix(weight, experts.front());
     const uint64_t bytes = run * first.size();
     CheckCuda(cudaMemcpyAsync(to, first.data(), bytes, cudaMemcpyHostToDevice, copies_.get()),
               "copying experts of '" + description_.weights[weight].name + "'");
@@ -326,9 +337,9 @@ void CardSplit::CopyRuns(uint32_t weight, std::span<const int32_t> experts, std:
 
 memory::ResidencyRates CardSplit::MeasureRates() const {
   memory::ResidencyRates rates;
-  const auto seated = std::ranges::find_if(frames_, [](uint32_t frames) { return frames > 0; });
-  if (seated == frames_.end()) return rates;
-  const auto at = static_cast<size_t>(seated - frames_.begin());
+  const auto seated = std::ranges::find_if(banks_, [&](uint32_t i) { return frames_[i] > 0; });
+  if (seated == banks_.end()) return rates;
+  const uint32_t at = *seated;
   const plugin::Bank& bank = description_.banks[at];
   // Expert 0 goes once more where it lies; the best of a few, as the first finds the link asleep.
   constexpr int kTimes = 5;
@@ -353,7 +364,7 @@ memory::ResidencyRates CardSplit::MeasureRates() const {
   }
   rates.copy_us = copy_us;
   rates.begin_us = begin_us;
-  const double host = host_->MeasureExpert() * 1e6;
+  const double host = experts().MeasureExpert() * 1e6;
   if (host > 0) rates.host_us = host;
   uint64_t bytes = 0;
   for (const uint32_t weight : {bank.gate, bank.up, bank.down}) {

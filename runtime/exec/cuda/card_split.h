@@ -1,9 +1,10 @@
-// The card's side of banks that are split between it and the host: the maps of frames on the card,
-// the hand-off page that both see, and moves of experts into frames by a copy stream of its own,
-// from the host's registered memory (no copy by the CPU). Owns the host's side (HostExperts). The
-// passes' thread calls it between passes, but for Frames.
+// The card's side of banks that are split between it and the host: the maps of frames on the card
+// and moves of experts into frames by a copy stream of its own, from the host's registered memory
+// (no copy by the CPU). SplitHost is the host's side, one for all cards of a seat: the experts and
+// the hand-off page. The passes' thread calls both between passes, but for Frames.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -43,20 +44,44 @@ class RegisteredMemory {
   std::byte* data_ = nullptr;
 };
 
+class SplitHost {
+ public:
+  // In pinned host memory.
+  static uint64_t PinnedBytes(const plugin::Description& description, int32_t rows_max) {
+    return HandOffPage::Bytes(description, rows_max);
+  }
+
+  // Loads the host's weights and registers them with the driver, for every card. `frames` by bank.
+  SplitHost(const model::ModelFile& model, const plugin::Description& description,
+            const SeatOptions& options, std::span<const uint32_t> frames, int32_t rows_max);
+
+  HostExperts& experts() { return experts_; }
+  const HostExperts& experts() const { return experts_; }
+  const HandOffPage& page() const { return page_; }
+  // After a pass has ended: throws HandOffError where a card has given up waiting.
+  void EndPass() const;
+
+ private:
+  HostExperts experts_;
+  RegisteredMemory registered_;
+  PinnedBuffer page_memory_;
+  HandOffPage page_;
+};
+
 class CardSplit {
  public:
   // Whether a seat of such passes has places for experts of the bank that come for one.
   static bool HasPlaces(const plugin::Bank& bank, int32_t rows_max);
   // On the card: maps, words, the room of copies, and places for experts that come for a pass.
-  static uint64_t CardBytes(const plugin::Description& description,
+  // `banks` are those that have frames there, ascending; `frames` by bank of the seat.
+  static uint64_t CardBytes(const plugin::Description& description, std::span<const uint32_t> banks,
                             std::span<const uint32_t> frames, int32_t rows_max);
   // In pinned host memory.
-  static uint64_t PinnedBytes(const plugin::Description& description, int32_t rows_max);
+  static uint64_t PinnedBytes(const plugin::Description& description);
 
-  // Loads the host's weights and registers them. `frames` by bank.
-  CardSplit(const model::ModelFile& model, const plugin::Description& description,
-            const SeatOptions& options, std::vector<uint32_t> frames, int32_t rows_max,
-            const kernels::cuda::Launch& launch);
+  CardSplit(const plugin::Description& description, const SeatOptions& options,
+            std::span<const uint32_t> banks, std::vector<uint32_t> frames, int32_t rows_max,
+            const kernels::cuda::Launch& launch, SplitHost* host);
   ~CardSplit();
 
   // Where frames are, once the card's weights are there; before the first move.
@@ -64,14 +89,11 @@ class CardSplit {
 
   kernels::cuda::FrameMap frame_of(size_t bank) const { return maps_ + first_[bank]; }
   kernels::cuda::HandOff hand_off(size_t bank) const;
-  HostExperts& host() { return *host_; }
-  const HostExperts& host() const { return *host_; }
-  const HandOffPage& page() const { return page_; }
+  const HandOffPage& page() const { return host_->page(); }
 
-  // Before a pass: a clean page, the maps as they are now in `stream`. Throws HandOffError.
+  // Before a pass, once HostExperts::Begin has made the page clean: the maps as they are now in
+  // `stream`.
   void BeginPass(cudaStream_t stream);
-  // After a pass has ended: throws HandOffError where the card has given up waiting.
-  void EndPass() const;
 
   // Prompts, whose launches the passes' thread enqueues one by one. Of the experts without a frame
   // some come to the card for the pass, into one of two places that banks take in turns, and the
@@ -119,10 +141,14 @@ class CardSplit {
   // As Seat has them.
   void BeginMove(const ExpertMove& move);
   int32_t LandMoves(bool wait);
+  // Whether any bank has frames here.
+  bool HasFrames() const {
+    return std::ranges::any_of(banks_, [&](uint32_t bank) { return frames_[bank] > 0; });
+  }
   // What an expert of the first bank costs, from what host and link do now: between passes.
   memory::ResidencyRates MeasureRates() const;
-  std::span<const int32_t> Map(size_t bank) const { return host_->Map(bank); }
-  std::span<const uint32_t> frames() const { return frames_; }  // by bank
+  std::span<const int32_t> Map(size_t bank) const { return experts().Map(bank); }
+  std::span<const uint32_t> frames() const { return frames_; }  // by bank of the seat
   // A copy, for any thread.
   std::vector<int32_t> Frames(size_t bank) const;
 
@@ -148,6 +174,7 @@ class CardSplit {
 
   // Where the places of a bank's streamed experts begin, from the place's first byte.
   uint64_t PlaceOf(size_t bank, uint32_t weight) const;
+  HostExperts& experts() const { return host_->experts(); }
   uint64_t PlacePartBytes(size_t bank, uint32_t weight) const;
   // Of an expert's matrix on the card.
   uint64_t FrameBytesOf(uint32_t weight) const;
@@ -173,13 +200,13 @@ class CardSplit {
 
   const plugin::Description& description_;
   kernels::cuda::Launch launch_;
-  std::vector<uint32_t> frames_;  // by bank
-  std::vector<bool> has_places_;  // by bank
+  std::vector<uint32_t> banks_;   // that have frames here
+  std::vector<uint32_t> frames_;  // by bank of the seat
+  std::vector<bool> has_places_;  // the same; of other cards' banks: no
   std::chrono::milliseconds deadline_;
   SplitHooks hooks_;
   const CardWeights* card_weights_ = nullptr;
-  std::unique_ptr<HostExperts> host_;
-  RegisteredMemory registered_;
+  SplitHost* host_;
   std::vector<size_t> first_;  // of each bank in the maps, and the end
   CardBuffer memory_;          // both maps, a word a bank, the room of copies, two places
   int32_t* maps_ = nullptr;
@@ -195,8 +222,6 @@ class CardSplit {
   std::array<std::byte*, 2> places_{};
   std::array<Coming, 2> coming_;
   PinnedBuffer map_twin_;
-  PinnedBuffer page_memory_;
-  HandOffPage page_;
   // Of the prompt in progress.
   std::span<const uint32_t> prompt_banks_;
   int32_t prompt_rows_ = 0;

@@ -26,7 +26,7 @@ uint64_t CardSplit::ExpertBytes(size_t bank) const {
   const plugin::Bank& described = description_.banks[bank];
   uint64_t bytes = 0;
   for (const uint32_t weight : {described.gate, described.up, described.down}) {
-    bytes += host_->Matrix(weight, 0).size();
+    bytes += experts().Matrix(weight, 0).size();
   }
   return bytes;
 }
@@ -45,7 +45,7 @@ void CardSplit::SetShareRates(const std::optional<memory::ShareRates>& given) {
     share_rates_ = *given;
     return;
   }
-  share_rates_ = host_->MeasureComputing(bank);
+  share_rates_ = experts().MeasureComputing(bank);
   share_rates_.copy_us = MeasureLink();
   const double sums = static_cast<double>(description_.banks[bank].width * sizeof(int64_t));
   share_rates_.answer_us = share_rates_.copy_us * sums / static_cast<double>(share_bytes_);
@@ -184,7 +184,7 @@ void CardSplit::CountPicks(uint32_t bank) {
   const plugin::Bank& described = description_.banks[bank];
   counts_.assign(described.experts, 0);
   const size_t picks = static_cast<size_t>(prompt_rows_) * described.used;
-  for (const int32_t id : std::span(page_.ids(), picks)) {
+  for (const int32_t id : std::span(page().ids(), picks)) {
     if (id < 0 || static_cast<uint32_t>(id) >= described.experts) {
       throw HandOffError("the card names expert " + std::to_string(id) + " among those of layer " +
                          std::to_string(described.layer));
@@ -274,8 +274,8 @@ void CardSplit::ComputeShare(size_t number, const std::function<bool()>& check) 
   if (!host_share_) return;
   const Coming& coming = coming_[number % 2];
   Await(rows_published_, coming.bank, check);
-  if (host_->Compute(coming.bank, prompt_rows_, true, coming.frames)) {
-    prompt_sums_ = page_.Seen(page_.sums());
+  if (experts().Compute(coming.bank, prompt_rows_, true, coming.frames)) {
+    prompt_sums_ = page().Seen(page().sums());
   }
 }
 

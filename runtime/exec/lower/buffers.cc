@@ -40,6 +40,12 @@ BufferId ProgramBuffers::Of(const graph::Graph& graph, graph::ValueId value) {
   return buffer;
 }
 
+BufferId ProgramBuffers::BringIn(const graph::Graph& graph, graph::ValueId value) {
+  const BufferId buffer = Make(graph, value);
+  Use({&buffer, 1}, 0);
+  return buffer;
+}
+
 BufferId ProgramBuffers::Make(const graph::Graph& graph, graph::ValueId value) {
   const graph::Shape& shape = graph.value(value).shape;
   const BufferId buffer =

@@ -36,8 +36,10 @@ class ProgramBuffers {
   explicit ProgramBuffers(const graph::Graph& graph);
 
   BufferId New(uint64_t bytes);
-  // Of a value that exists: a node made it, or it is a row field.
+  // Of a value that exists: a node made it, it is a row field, or it was brought in.
   BufferId Of(const graph::Graph& graph, graph::ValueId value);
+  // Of a value that another stage makes: there before the first step.
+  BufferId BringIn(const graph::Graph& graph, graph::ValueId value);
   // Of a value that the present node makes.
   BufferId Make(const graph::Graph& graph, graph::ValueId value);
   // `value` lies where `of` lies.

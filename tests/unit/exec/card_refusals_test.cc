@@ -56,8 +56,16 @@ CardDriver Driver(const std::vector<FakeCard>& cards) {
               }};
 }
 
+// "CUDA0+CUDA1".
+std::string Ids(std::span<const CardInfo> cards) {
+  std::string ids;
+  for (const CardInfo& card : cards) ids += (ids.empty() ? "" : "+") + card.Id();
+  return ids;
+}
+
 std::string LoadName(const CardDriver& driver, const std::string& device) {
-  return LoadOnCard<std::string>(driver, device, [](const CardInfo& card) { return card.Id(); });
+  return LoadOnCards<std::string>(driver, {.device = device},
+                                  [](std::span<const CardInfo> cards, bool) { return Ids(cards); });
 }
 
 TEST(CardRefusals, NoDriverNamesTheOneThatIsNeeded) {
@@ -119,9 +127,10 @@ Refusal PlanOn(uint64_t free, uint64_t budget = 0) {
   options.slot_context = 64;
   options.card_budget = budget;
   return RefusalOf([&] {
-    LoadOnCard<std::unique_ptr<Seat>>(Driver({{.free = free}}), "CUDA0", [&](const CardInfo& card) {
-      return std::make_unique<CardSeat>(model, source, options, card);
-    });
+    LoadOnCards<std::unique_ptr<Seat>>(
+        Driver({{.free = free}}), {.device = "CUDA0"}, [&](std::span<const CardInfo> cards, bool) {
+          return std::make_unique<CardSeat>(model, source, options, cards);
+        });
   });
 }
 
@@ -143,42 +152,81 @@ TEST(CardRefusals, ABudgetThatIsTooSmallIsNobodyElsesFault) {
 }
 
 // What taking memory throws where the plan had fitted.
-std::string TakenOn(const CardInfo& card) {
-  if (card.ordinal == 0) CheckCardMemory(cudaErrorMemoryAllocation, "taking 17.3 GiB");
-  return card.Id();
+std::string TakenOn(std::span<const CardInfo> cards, bool /*may_split*/) {
+  if (cards.front().ordinal == 0) CheckCardMemory(cudaErrorMemoryAllocation, "taking 17.3 GiB");
+  return Ids(cards);
 }
 
 TEST(CardRefusals, MemoryTakenBetweenPlanAndLoadIsRefusedNamingTheHolders) {
   const Refusal refusal =
-      RefusalOf([] { LoadOnCard<std::string>(Driver({{}}), "CUDA0", TakenOn); });
+      RefusalOf([] { LoadOnCards<std::string>(Driver({{}}), {.device = "CUDA0"}, TakenOn); });
   EXPECT_EQ(refusal.kind, ErrorKind::kNoMemory);
   EXPECT_THAT(refusal.message,
               AllOf(HasSubstr("taking 17.3 GiB: the card has not that much"),
                     HasSubstr("taken it since the plan\n  held by pid 22 (python3)")));
-  EXPECT_EQ(LoadOnCard<std::string>(Driver({{}, {}}), "auto", TakenOn), "CUDA1");
+  EXPECT_EQ(LoadOnCards<std::string>(Driver({{}, {}}), {.device = "auto"}, TakenOn), "CUDA1");
 }
 
-// What is taken where the whole needs 40 GiB free and a split 10.
+// What is taken where the whole needs 40 GiB free, a split 10, and every card of several 3.
 std::string WholeOrSplit(const std::vector<FakeCard>& cards, bool may_split,
-                         const std::string& device = "auto") {
-  return LoadOnCardWholeFirst<std::string>(Driver(cards), device, may_split,
-                                           [](const CardInfo& card, bool splits) {
-                                             const uint64_t free = card.free_bytes.value_or(0);
-                                             if (free >= 40 * kGiB) return "whole on " + card.Id();
-                                             if (splits && free >= 10 * kGiB)
-                                               return "split on " + card.Id();
-                                             throw CardMemoryError("it does not fit");
-                                           });
+                         const std::string& device = "auto", bool together = false) {
+  return LoadOnCards<std::string>(Driver(cards),
+                                  {.device = device, .together = together, .may_split = may_split},
+                                  [](std::span<const CardInfo> on, bool splits) {
+                                    uint64_t free = 0;
+                                    uint64_t least = UINT64_MAX;
+                                    for (const CardInfo& card : on) {
+                                      free += card.free_bytes.value_or(0);
+                                      least = std::min(least, card.free_bytes.value_or(0));
+                                    }
+                                    if (on.size() > 1 && least < 3 * kGiB)
+                                      throw CardMemoryError("its part does not fit");
+                                    if (free >= 40 * kGiB) return "whole on " + Ids(on);
+                                    if (splits && free >= 10 * kGiB) return "split on " + Ids(on);
+                                    throw CardMemoryError("it does not fit");
+                                  });
 }
 
-TEST(CardRefusals, ASplitOnTheFirstCardDoesNotTakeThePlaceOfAWholeOnTheSecond) {
+TEST(CardRefusals, OneCardThatHoldsTheWholeGoesBeforeSeveral) {
   const std::vector<FakeCard> cards = {{.free = 20 * kGiB}, {.free = 50 * kGiB}};
   EXPECT_EQ(WholeOrSplit(cards, true), "whole on CUDA1");
   EXPECT_EQ(WholeOrSplit(cards, true, "CUDA0"), "split on CUDA0");
-  const std::vector<FakeCard> small = {{.free = 5 * kGiB}, {.free = 20 * kGiB}};
-  EXPECT_EQ(WholeOrSplit(small, true), "split on CUDA1");
-  EXPECT_EQ(RefusalOf([&] { WholeOrSplit(small, false); }).kind, ErrorKind::kNoMemory);
   EXPECT_EQ(WholeOrSplit({{.free = 20 * kGiB}}, true), "split on CUDA0");
+}
+
+TEST(CardRefusals, SeveralCardsTogetherGoBeforeASplitWithTheHost) {
+  const std::vector<FakeCard> cards = {{.free = 25 * kGiB}, {.free = 25 * kGiB}};
+  EXPECT_EQ(WholeOrSplit(cards, true), "whole on CUDA0+CUDA1");
+  EXPECT_EQ(WholeOrSplit(cards, false), "whole on CUDA0+CUDA1");
+  const std::vector<FakeCard> small = {{.free = 5 * kGiB}, {.free = 20 * kGiB}};
+  EXPECT_EQ(WholeOrSplit(small, true), "split on CUDA0+CUDA1");
+  EXPECT_EQ(RefusalOf([&] { WholeOrSplit(small, false); }).kind, ErrorKind::kNoMemory);
+  // A card that is too small for any part does not keep the others from being used.
+  EXPECT_EQ(WholeOrSplit({{.free = kGiB}, {.free = 20 * kGiB}}, true), "split on CUDA1");
+}
+
+TEST(CardRefusals, CardsThatCannotBeUsedAreLeftOutOfThoseThatAreTakenTogether) {
+  const std::vector<FakeCard> cards = {
+      {.free = 25 * kGiB}, {.capability = 75}, {.free = 25 * kGiB}};
+  EXPECT_EQ(WholeOrSplit(cards, true), "whole on CUDA0+CUDA2");
+  const Refusal refusal =
+      RefusalOf([] { WholeOrSplit({{.capability = 75}, {.capability = 60}}, true); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kDevice);
+  EXPECT_THAT(refusal.message, HasSubstr("CUDA1: Fake 1, compute capability 6.0"));
+}
+
+TEST(CardRefusals, CardsAskedForTogetherAreNotTriedAlone) {
+  const std::vector<FakeCard> cards = {{.free = 50 * kGiB}, {.free = 50 * kGiB}};
+  EXPECT_EQ(WholeOrSplit(cards, true), "whole on CUDA0");
+  EXPECT_EQ(WholeOrSplit(cards, true, "auto", true), "whole on CUDA0+CUDA1");
+}
+
+TEST(CardRefusals, NamedCardsAreTakenInTheOrderNamed) {
+  const std::vector<FakeCard> cards = {{.free = 50 * kGiB}, {.free = 50 * kGiB}, {}};
+  EXPECT_EQ(WholeOrSplit(cards, true, "CUDA2,CUDA0"), "whole on CUDA2+CUDA0");
+  const Refusal refusal = RefusalOf([&] { WholeOrSplit(cards, true, "CUDA0,CUDA5"); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kDevice);
+  EXPECT_THAT(refusal.message, HasSubstr("no card CUDA5 here"));
 }
 
 TEST(CardRefusals, ACardWithoutRoomToOpenItIsRefusedForItsMemory) {
@@ -191,10 +239,11 @@ TEST(CardRefusals, ACardWithoutRoomToOpenItIsRefusedForItsMemory) {
 TEST(CardRefusals, WhatIsWrongWithTheModelIsNotTriedOnEveryCard) {
   int tried = 0;
   const Refusal refusal = RefusalOf([&] {
-    LoadOnCard<int>(Driver({{}, {}}), "auto", [&](const CardInfo&) -> int {
-      ++tried;
-      throw Error(ErrorKind::kUnsupported, "no kernel");
-    });
+    LoadOnCards<int>(Driver({{}, {}}), {.device = "auto"},
+                     [&](std::span<const CardInfo>, bool) -> int {
+                       ++tried;
+                       throw Error(ErrorKind::kUnsupported, "no kernel");
+                     });
   });
   EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
   EXPECT_EQ(tried, 1);
