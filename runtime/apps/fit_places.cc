@@ -1,6 +1,6 @@
 #include "runtime/apps/fit_places.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "runtime/exec/device_names.h"
 
@@ -12,8 +12,13 @@ bool IsAsMeant(const memory::Placement& placement, bool any_refused) {
 }
 
 void OrderForContext(std::vector<memory::Placement>& refused) {
-  std::ranges::stable_partition(
-      refused, [](const memory::Placement& place) { return place.stages.size() > 1; });
+  std::vector<memory::Placement> ordered;
+  for (const bool several : {true, false}) {
+    for (const memory::Placement& place : refused) {
+      if ((place.stages.size() > 1) == several) ordered.push_back(place);
+    }
+  }
+  refused = std::move(ordered);
 }
 
 serve::ServeSettings SettingsOn(const memory::Placement& placement,

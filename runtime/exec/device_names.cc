@@ -25,9 +25,8 @@ std::optional<uint32_t> CardOf(std::string_view name) {
   const std::string_view digits = name.substr(kCard.size());
   if (digits.starts_with('0') && digits.size() > 1) return std::nullopt;
   uint32_t index = 0;
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, index);
-  if (error != std::errc() || stop != end) return std::nullopt;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  if (error != std::errc() || stop != digits.data() + digits.size()) return std::nullopt;
   return index;
 }
 

@@ -45,9 +45,8 @@ std::vector<std::string_view> PartsOf(std::string_view text) {
 
 template <typename Number>
 bool Reads(std::string_view text, Number* number) {
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, *number);
-  return error == std::errc() && stop == end;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+  return error == std::errc() && stop == text.data() + text.size();
 }
 
 // "--tensor-split 3,1".

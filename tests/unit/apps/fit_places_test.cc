@@ -17,7 +17,7 @@ memory::MemoryPlan Plan(uint64_t room) {
 }
 
 // On cards, of which each has the room; none: on the host.
-memory::Placement PlacedOn(const std::string& device, std::vector<uint64_t> rooms) {
+memory::Placement PlacedOn(const std::string& device, const std::vector<uint64_t>& rooms) {
   memory::Placement placement;
   placement.place = rooms.empty() ? memory::Place::kHost : memory::Place::kCard;
   placement.device = device;
