@@ -1,5 +1,7 @@
 #include "runtime/exec/card_loading.h"
 
+#include <algorithm>
+
 #include "runtime/exec/cuda/card_load.h"
 #include "runtime/exec/cuda/card_seat.h"
 
@@ -28,7 +30,11 @@ std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& model, const SeatSour
                           cards.front().name + ": take --delta-rule rows, or -dev none");
         }
         with.auto_splits = may_split;
-        return std::make_unique<CardSeat>(model, source, with, cards);
+        // A card without a layer is of no use, and nobody asked for it.
+        const bool chosen = options.device == "auto" && options.shares.empty();
+        const size_t most = chosen ? std::max(source.description->layers, 1U) : cards.size();
+        return std::make_unique<CardSeat>(model, source, with,
+                                          cards.first(std::min(cards.size(), most)));
       });
 }
 
