@@ -286,7 +286,7 @@ ServedModel::ServedModel(const serve::ServeSettings& asked, const std::string& p
   LOG(INFO) << runner_->LoadLine();
   engine::EngineOptions engine_options;
   engine_options.batch_rows = settings.batch;
-  engine_options.ubatch_rows = options.rows_max;
+  engine_options.ubatch_rows = runner_->limits().rows_max;  // parts of a pass are the seat's
   engine_options.n_predict = settings.n_predict;
   engine_options.queue_max = settings.queue_depth;
   engine_options.decode_gap_ms = settings.decode_gap_ms;
@@ -447,6 +447,7 @@ exec::SeatOptions ServedModel::OptionsOf(const serve::ServeSettings& settings,
   options.slots = settings.parallel;
   options.slot_context = slot_context;
   options.rows_max = std::max(std::min(settings.ubatch, slot_context), settings.parallel);
+  options.batch_rows = settings.batch;
   options.threads = settings.threads;
   options.k_type = DtypeOf(settings.type_k);
   options.v_type = DtypeOf(settings.type_v);

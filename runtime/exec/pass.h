@@ -28,7 +28,9 @@ struct PassRow {
 struct SeatLimits {
   int32_t slots = 0;
   int32_t slot_context = 0;    // rows a slot can hold
-  int32_t rows_max = 0;        // rows of one pass (the ubatch)
+  // Rows of one pass: the ubatch, or more where the runner takes it in parts of the ubatch that
+  // are under way at once.
+  int32_t rows_max = 0;
   int32_t vocabulary = 0;      // length of a logits row
   int32_t logit_rows_max = 0;  // rows of one pass whose logits may be wanted; 0: all of them
   int32_t window_rows = 1;     // rows of a slot in one pass of which all but the last may be `keep`

@@ -48,7 +48,10 @@ struct SplitHooks {
 struct SeatOptions {
   int32_t slots = 1;
   int32_t slot_context = 4096;  // rows of one slot
-  int32_t rows_max = 512;       // rows of one pass (the ubatch)
+  int32_t rows_max = 512;       // rows that are computed at once (the ubatch)
+  // Rows of one pass (the batch) where cards can work at parts of it at once: see
+  // SeatLimits::rows_max.
+  int32_t batch_rows = 0;  // 0, or fewer than rows_max: a pass is no larger than the ubatch
   // Rows of a slot in one pass that it may be cut back between (SeatLimits::window_rows): 1 without
   // drafts. Each takes a lane of fixed planes.
   int32_t window_rows = 1;

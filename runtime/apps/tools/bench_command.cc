@@ -138,7 +138,7 @@ void BenchThreads(const BenchFlags& flags, const std::vector<BenchCase>& cases, 
   DescribeFile(*loaded.model, setting);
   setting.kernels = loaded.seat->kernels();
   setting.threads = loaded.seat->threads();
-  setting.ubatch = loaded.seat->limits().rows_max;
+  setting.ubatch = loaded.seat->placement().rows_max;
   setting.type_k = flags.seat.type_k;
   setting.type_v = flags.seat.type_v;
   const bool json = flags.output == "json";

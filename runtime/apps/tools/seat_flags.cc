@@ -73,7 +73,10 @@ void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
             &flags.model)
       .Texts({"--plugin-dir"}, "DIR", "where plugins are looked for first; may be repeated",
              &flags.plugin_dirs)
-      .Number({"-ub", "--ubatch-size"}, "N", "rows of one pass", 1, 1 << 16, &flags.ubatch)
+      .Number({"-ub", "--ubatch-size"}, "N", "rows that are computed at once", 1, 1 << 16,
+              &flags.ubatch)
+      .Number({"-b", "--batch-size"}, "N", "rows of one pass where several cards overlap", 1,
+              1 << 16, &flags.batch)
       .Text({"--isa", "--kernels"}, "NAME", "kernels to run: auto, or an instruction set",
             &flags.kernels)
       .Text({"-dev", "--device"}, "LIST",
@@ -131,6 +134,7 @@ LoadedSeat LoadSeatOf(const SeatFlags& flags, int32_t threads, int64_t slot_cont
   options.slot_context =
       CheckedNarrow<int32_t>(slot_context, ErrorKind::kUsage, "rows of the slot");
   options.rows_max = std::max(static_cast<int32_t>(std::min(flags.ubatch, slot_context)), slots);
+  options.batch_rows = static_cast<int32_t>(flags.batch);
   options.threads = threads;
   options.k_type = PlaneTypeOf("-ctk", flags.type_k);
   options.v_type = PlaneTypeOf("-ctv", flags.type_v);

@@ -19,6 +19,7 @@ struct SeatFlags {
   std::string model;
   std::vector<std::string> plugin_dirs;
   int64_t ubatch = 512;
+  int64_t batch = 2048;
   std::string kernels = "auto";
   std::string type_k = "f16";
   std::string type_v = "f16";

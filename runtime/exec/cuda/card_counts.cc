@@ -18,7 +18,8 @@ uint64_t CardSeat::PicksAt(size_t bank) const {
 void CardSeat::RecordPicks(size_t rows) {
   PickLedger* const ledger = driver().ledger();
   if (ledger == nullptr) return;
-  for (size_t bank = 0; bank < last_stage().pass(*last_).program.picks().size(); ++bank) {
+  for (size_t bank = 0; bank < last_stage().pass(parts_.front().bucket).program.picks().size();
+       ++bank) {
     const auto* picks = reinterpret_cast<const int32_t*>(picks_out_.data()) + PicksAt(bank);
     std::transform(picks, picks + rows * description_.banks[bank].used, ledger->Of(bank).begin(),
                    [](int32_t id) { return static_cast<uint16_t>(id); });
@@ -28,10 +29,12 @@ void CardSeat::RecordPicks(size_t rows) {
 // What one row picks is known; what several do, their launches count on the card.
 void CardSeat::CountPass(size_t rows) {
   ++counters_.passes;
-  for (const auto& stage : stages_) {
-    counters_.dispatches += stage->pass(*last_).program.steps().size();
+  for (const PassPart& part : parts_) {
+    for (const auto& stage : stages_) {
+      counters_.dispatches += stage->pass(part.bucket).program.steps().size();
+    }
+    counters_.weight_bytes_read += DenseBytes();
   }
-  counters_.weight_bytes_read += DenseBytes();
   if (rows != 1) return;
   for (const plugin::Bank& bank : description_.banks) {
     if (bank.owner == BL_OWNER_MAIN) CountExperts(bank, bank.used, &counters_);

@@ -30,11 +30,13 @@ std::span<const Drafted> CardSeat::RunDraft(std::span<const DraftRow> rows, bool
   DraftRows(rows, &draft_rows_);
   const size_t bucket = BucketOf(draft_buckets_, rows.size());
   const CardProgram& program = last_stage().draft(bucket).program;
-  last_.reset();
-  WriteDraftStates(WriteInputs(program, draft_rows_), rows);
-  Start(Programs::kDrafts, bucket, static_cast<int32_t>(rows.size()));
-  Finish(Programs::kDrafts, bucket);
-  const CardRows out = last_stage().Returned(program);
+  ran_ = false;
+  const auto count = static_cast<int32_t>(rows.size());
+  parts_.assign(1, {.bucket = bucket, .rows = count, .logits = count});
+  WriteDraftStates(WriteInputs(program, parts_.front(), draft_rows_), rows);
+  Start(Programs::kDrafts);
+  Finish(Programs::kDrafts);
+  const CardRows out = last_stage().Returned(program, 0);
   int32_t failed = *out.word(CardRows::kFailedRow);
   failed = std::min(failed, *out.word(CardRows::kFailedLogits));  // a row of logits is a row
   if (failed != INT32_MAX) FailPass("of the card, a draft", -1, BL_BAD_DATA, failed, draft_rows_);

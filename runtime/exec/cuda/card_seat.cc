@@ -117,7 +117,7 @@ std::vector<uint32_t> MainBanks(const plugin::Description& description) {
 }
 
 // Bytes of one expert's gate, up and down on a card that has all of them.
-std::array<uint64_t, 3> PartsOf(const plugin::Bank& bank, const CardWeightLayout& whole) {
+std::array<uint64_t, 3> ExpertParts(const plugin::Bank& bank, const CardWeightLayout& whole) {
   std::array<uint64_t, 3> parts{};
   for (const auto& [part, at] : {std::pair{bank.gate, 0U}, {bank.up, 1U}, {bank.down, 2U}}) {
     parts.at(at) = whole.place(part).bytes / bank.experts;
@@ -143,8 +143,8 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
       name_(NameOf(cards)),
       deadline_(options.hand_off_deadline),
       observe_(options.observe),
-      buckets_(RowBuckets(limits_.rows_max)) {
-  limits_.logit_rows_max = LogitRows(limits_.rows_max);
+      part_rows_(limits_.rows_max),
+      buckets_(RowBuckets(part_rows_)) {
   // Programs of more rows are for prompts: there float weights and attention are a band.
   limits_.draft_pass_rows = std::min(limits_.rows_max, cuda::kRowsMax);
   if (source.build_draft) draft_buckets_ = RowBuckets(std::min(limits_.slots, limits_.rows_max));
@@ -173,6 +173,8 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
       ChooseOnCards(options, description_, rooms_used, layers_used, [&](memory::Place place) {
         const bool split = place == memory::Place::kSplit;
         if (split) CheckSplit(description_, whole);
+        limits_.rows_max = part_rows_ * PartsOf(options, used.size(), split);
+        limits_.logit_rows_max = LogitRows(limits_.rows_max);
         plans = PlanStages(source, options, used, layers_used, whole, split);
         return SizesToPlan(model, options, whole, plans, place);
       });
@@ -187,6 +189,13 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
     }
   }
   MakeStages(model, options, std::move(plans));
+}
+
+// While one card is at a part, another can be at the next. Not where the host works inside of
+// passes, and where rows overwrite a state: a pass that fails is cut back to before its first part.
+int32_t CardSeat::PartsOf(const SeatOptions& options, size_t stages, bool split) const {
+  if (stages < 2 || split || lanes_ || !options.observe.empty()) return 1;
+  return std::max(1, std::min(options.batch_rows, limits::kUbatchRowsMax) / part_rows_);
 }
 
 std::vector<CardStagePlan> CardSeat::PlanStages(const SeatSource& source,
@@ -233,7 +242,7 @@ std::vector<CardStagePlan> CardSeat::PlanStages(const SeatSource& source,
   }
   PlanDrafts(source, whole, &plans.back());
   CardStagePlan& last = plans.back();
-  last.logits_bytes = static_cast<uint64_t>(limits_.logit_rows_max) * LogitRowBytes();
+  last.logits_bytes = static_cast<uint64_t>(LogitRows(part_rows_)) * LogitRowBytes();
   for (size_t plane = 0; plane < description_.planes.size(); ++plane) {
     const auto there = [&](const CardStagePlan& plan) { return plan.planes[plane]; };
     const auto stages = std::ranges::count_if(plans, there);
@@ -277,13 +286,16 @@ void CardSeat::MakeStages(const model::ModelFile& model, const SeatOptions& opti
         std::make_unique<SplitHost>(model, description_, options, seat.frames, limits_.rows_max);
     seat.host = host_.get();
   }
-  uint64_t words = 0;
   uint64_t bytes = 0;  // of the weights to load
   for (const CardStagePlan& plan : plans) {
-    words = std::max(words, plan.Sizes(description_).words);
+    words_bytes_ = std::max(words_bytes_, plan.Sizes(description_).words);
     bytes += LoadBytes(model, plan.Describe(description_), seat.frames);
   }
-  words_in_ = PinnedBuffer(words, "the rows of a pass");
+  const int32_t parts = limits_.rows_max / part_rows_;
+  words_in_ = PinnedBuffer(static_cast<uint64_t>(parts) * words_bytes_, "the rows of a pass");
+  seat.alone = plans.size() == 1;
+  seat.parts = parts;
+  seat.words_bytes = words_bytes_;
   seat.words_in = words_in_.data();
   stage_of_.resize(description_.banks.size(), 0);
   uint64_t before = 0;
@@ -319,6 +331,7 @@ void CardSeat::MakeStages(const model::ModelFile& model, const SeatOptions& opti
   picks_.resize(CardPicks::Words(description_));
   for (const auto& stage : stages_) stage->MakePrograms(seat);
   made_.resize(stages_.size());
+  parts_.reserve(static_cast<size_t>(parts));
   rings_.reserve(description_.banks.size());
   draft_rows_.reserve(static_cast<size_t>(limits_.slots));
   drafted_.reserve(static_cast<size_t>(limits_.slots));
@@ -339,7 +352,7 @@ memory::StageSizes CardSeat::StageToPlan(const model::ModelFile& model,
   const CardWeightLayout layout(model, stage.Describe(description_));
   memory::StageSizes plan{.layers = stage.layers, .banks = stage.banks, .dense = layout.bytes()};
   for (const uint32_t bank : stage.banks) {
-    const memory::BankShape shape{.card_parts = PartsOf(description_.banks[bank], whole)};
+    const memory::BankShape shape{.card_parts = ExpertParts(description_.banks[bank], whole)};
     plan.dense -= shape.CardBytes(description_.banks[bank].experts);
   }
   std::vector<memory::PlaneSpec> here = PlanesOf(description_);
@@ -373,8 +386,10 @@ memory::SeatSizes CardSeat::SizesToPlan(const model::ModelFile& model, const Sea
                                         memory::Place place) const {
   const bool split = place == memory::Place::kSplit;
   memory::SeatSizes plan = Seat::SizesToPlan();
+  plan.rows_max = part_rows_;
+  const auto parts = static_cast<uint64_t>(limits_.rows_max / part_rows_);
   for (size_t i = 0; i < plan.banks.size(); ++i) {
-    plan.banks[i].card_parts = PartsOf(description_.banks[i], whole);
+    plan.banks[i].card_parts = ExpertParts(description_.banks[i], whole);
   }
   uint64_t words = 0;
   for (const CardStagePlan& stage : stages) {
@@ -382,7 +397,7 @@ memory::SeatSizes CardSeat::SizesToPlan(const model::ModelFile& model, const Sea
     plan.stages.push_back(StageToPlan(model, whole, stage, split));
   }
   plan.host_beside.push_back({"pinned for logits, rows and saved states",
-                              (1 + stages.size()) * words +
+                              parts * (1 + stages.size()) * words +
                                   static_cast<uint64_t>(HostLogitRows()) * LogitRowBytes() +
                                   ChunkBytes()});
   if (PicksAsked(options, split)) {
@@ -430,9 +445,29 @@ size_t CardSeat::BucketOf(std::span<const int32_t> buckets, size_t rows) {
   return static_cast<size_t>(std::min(fits, buckets.end() - 1) - buckets.begin());
 }
 
-CardRows CardSeat::WriteInputs(const CardProgram& program, std::span<const PassRow> rows) {
+void CardSeat::WriteParts(std::span<const PassRow> rows) {
+  parts_.clear();
+  last_logits_ = 0;
+  const auto count = static_cast<int32_t>(rows.size());
+  for (int32_t first = 0; first < count; first += part_rows_) {
+    PassPart part{.number = parts_.size(),
+                  .first = first,
+                  .rows = std::min(part_rows_, count - first),
+                  .first_logits = last_logits_};
+    const auto of_part = rows.subspan(static_cast<size_t>(first), static_cast<size_t>(part.rows));
+    part.bucket = BucketOf(buckets_, of_part.size());
+    const CardRows in = WriteInputs(last_stage().pass(part.bucket).program, part, of_part);
+    WriteStates(in, of_part);
+    part.logits = *in.word(CardRows::kLiveLogits);
+    last_logits_ += part.logits;
+    parts_.push_back(part);
+  }
+}
+
+CardRows CardSeat::WriteInputs(const CardProgram& program, const PassPart& part,
+                               std::span<const PassRow> rows) {
   CardRows in = program.inputs();
-  in.base = reinterpret_cast<int32_t*>(words_in_.data());
+  in.base = reinterpret_cast<int32_t*>(words_in_.data() + part.number * words_bytes_);
   int32_t logits = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     const PassRow& row = rows[i];
@@ -456,7 +491,6 @@ CardRows CardSeat::WriteInputs(const CardProgram& program, std::span<const PassR
   *in.word(CardRows::kLive) = static_cast<int32_t>(rows.size());
   *in.word(CardRows::kLiveLogits) = logits;
   *in.word(CardRows::kLiveTop) = std::min(logits, in.top_rows);
-  last_logits_ = logits;
   return in;
 }
 
@@ -488,8 +522,7 @@ void CardSeat::Run(std::span<const PassRow> rows) {
                                           std::to_string(limits_.logit_rows_max));
   }
   PrepareRings(rows, &rows_->rings());
-  const size_t bucket = BucketOf(buckets_, rows.size());
-  last_.reset();
+  ran_ = false;
   driver().PassStarts(rows);
   may_seat_ = driver().seats_in_passes();
   if (host_ != nullptr) {
@@ -500,37 +533,51 @@ void CardSeat::Run(std::span<const PassRow> rows) {
       stage->split()->BeginPass(stage->stream());
     }
   }
-  CardRows in = WriteInputs(last_stage().pass(bucket).program, rows);
-  WriteStates(in, rows);
-  Start(Programs::kPasses, bucket, static_cast<int32_t>(rows.size()));
-  Finish(Programs::kPasses, bucket);
-  int32_t failed = INT32_MAX;
-  for (const auto& stage : stages_) {
-    const CardRows out = stage->Returned(stage->pass(bucket).program);
-    failed = std::min(failed, *out.word(CardRows::kFailedRow));
-  }
-  if (host_ != nullptr) {
-    host_->EndPass();
-    const int64_t of_host = host_->experts().failed_row();
-    if (of_host >= 0) failed = std::min(failed, static_cast<int32_t>(of_host));
-  }
-  if (failed != INT32_MAX) FailPass("of the card", -1, BL_BAD_DATA, failed, rows);
-  last_ = bucket;
   std::fill(fetched_.begin(), fetched_.end(), false);
+  WriteParts(rows);
+  Start(Programs::kPasses);
+  Finish(Programs::kPasses);
+  const int32_t failed = FailedRow();
+  if (failed != INT32_MAX) FailPass("of the card", -1, BL_BAD_DATA, failed, rows);
+  ran_ = true;
   CountPass(rows.size());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    rows_->SetLength(rows[i].slot, rows[i].index + 1);
-    const int32_t lane = lanes_ ? in.array(CardRows::kLaneOut)[i] : memory::Lanes::kNone;
-    if (lane >= 0) lanes_->Set(rows[i].slot, lane, rows[i].index + 1);
-  }
+  for (const PassRow& row : rows) rows_->SetLength(row.slot, row.index + 1);
+  KeepLanes(rows);
   RecordPicks(rows.size());
   driver().PassRan(rows, host_ == nullptr ? 0 : host_->experts().counts().seconds);
 }
 
-void CardSeat::Start(Programs programs, size_t bucket, int32_t rows) {
+// Where there are lanes a pass has one part.
+void CardSeat::KeepLanes(std::span<const PassRow> rows) {
+  if (!lanes_) return;
+  CardRows in = last_stage().pass(parts_.front().bucket).program.inputs();
+  in.base = reinterpret_cast<int32_t*>(words_in_.data());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int32_t lane = in.array(CardRows::kLaneOut)[i];
+    if (lane >= 0) lanes_->Set(rows[i].slot, lane, rows[i].index + 1);
+  }
+}
+
+// Of the pass that has ended; INT32_MAX: none.
+int32_t CardSeat::FailedRow() const {
+  int32_t failed = INT32_MAX;
+  for (const PassPart& part : parts_) {
+    for (const auto& stage : stages_) {
+      const CardRows out = stage->Returned(stage->pass(part.bucket).program, part.number);
+      const int32_t row = *out.word(CardRows::kFailedRow);
+      if (row != INT32_MAX) failed = std::min(failed, part.first + row);
+    }
+  }
+  if (host_ == nullptr) return failed;
+  host_->EndPass();
+  const int64_t of_host = host_->experts().failed_row();
+  return of_host < 0 ? failed : std::min(failed, static_cast<int32_t>(of_host));
+}
+
+void CardSeat::Start(Programs programs) {
   const kernels::ScopedFpEnvironment environment;  // this thread computes experts, too
   try {
-    StartStages(programs, bucket, rows);
+    for (const PassPart& part : parts_) StartPart(programs, part);
   } catch (...) {
     // What was enqueued ends on its own: nothing waits for the host any more.
     if (host_ != nullptr) {
@@ -547,33 +594,55 @@ void CardSeat::Start(Programs programs, size_t bucket, int32_t rows) {
   }
 }
 
-void CardSeat::StartStages(Programs programs, size_t bucket, int32_t rows) {
+void CardSeat::StartPart(Programs programs, const PassPart& part) {
   const auto check = [this] { return Busy(); };
   const auto serve = [&] {
-    if (!rings_.empty()) host_->experts().ServePass(rings_, rows, check);
+    if (!rings_.empty()) host_->experts().ServePass(rings_, part.rows, check);
     rings_.clear();
   };
   rings_.clear();
   const size_t first = programs == Programs::kDrafts ? stages_.size() - 1 : 0;
   for (size_t i = first; i < stages_.size(); ++i) {
     CardStage& stage = *stages_[i];
-    const CardStage::Ready& ready = ReadyOf(stage, programs, bucket);
+    const CardStage::Ready& ready = ReadyOf(stage, programs, part.bucket);
+    const bool one_by_one = observer_ != nullptr || ready.program.needs_host();
+    const bool copies = one_by_one || !stage.alone();
     made_[i] = &ready.program;
     // A stage that the host works for as it goes on is behind what it has yet to do for others.
-    if (observer_ != nullptr || ready.program.needs_host()) serve();
+    if (one_by_one) serve();
     stage.Enter();
-    stage.BringIn(ready.program, stages_, made_, rows, last_logits_);
+    if (copies) stage.EnqueueIn(ready.program, part);
+    for (size_t later = i + 1; part.number > 0 && later < stages_.size(); ++later) {
+      stage.AwaitTaken(*stages_[later]);
+    }
+    stage.BringIn(ready.program, stages_, made_, part);
     if (observer_ != nullptr) {
-      stage.RunObserved(ready.program, rows, may_seat_, check, observer_);
-    } else if (ready.program.needs_host()) {
-      stage.RunLaunches(ready.program, rows, may_seat_, check);
+      stage.RunObserved(ready.program, part.rows, may_seat_, check, observer_);
+    } else if (one_by_one) {
+      stage.RunLaunches(ready.program, part.rows, may_seat_, check);
     } else {
       stage.LaunchGraph(ready);
       rings_.insert(rings_.end(), ready.program.rings().begin(), ready.program.rings().end());
     }
     stage.MarkDone();
+    if (copies) stage.EnqueueOut(ready.program, part);
   }
   serve();
+  if (part.number + 1 < parts_.size()) KeepLogits(part);
+}
+
+void CardSeat::KeepLogits(const PassPart& part) {
+  const CardStage& stage = last_stage();
+  for (int32_t i = 0; i < part.logits; ++i) {
+    const auto row = static_cast<size_t>(part.first_logits + i);
+    PinnedBuffer& home = host_logits_[row];
+    if (home.size() == 0) home = PinnedBuffer(LogitRowBytes(), "a row of logits");
+    CheckCuda(
+        cudaMemcpyAsync(home.data(), stage.logits() + static_cast<size_t>(i) * LogitRowBytes(),
+                        LogitRowBytes(), cudaMemcpyDeviceToHost, stage.stream()),
+        "fetching logits");
+    fetched_[row] = true;
+  }
 }
 
 bool CardSeat::Busy() const {
@@ -581,7 +650,7 @@ bool CardSeat::Busy() const {
                              [](const std::unique_ptr<CardStage>& stage) { return stage->Busy(); });
 }
 
-void CardSeat::Finish(Programs programs, size_t bucket) {
+void CardSeat::Finish(Programs programs) {
   if (host_ == nullptr) {
     for (const auto& stage : stages_) {
       CheckCuda(cudaStreamSynchronize(stage->stream()), "running a pass");
@@ -591,7 +660,9 @@ void CardSeat::Finish(Programs programs, size_t bucket) {
   size_t streams = 0;
   for (const auto& stage : stages_) {
     if (programs == Programs::kDrafts && stage != stages_.back()) continue;
-    streams += ReadyOf(*stage, programs, bucket).program.streams().size();
+    for (const PassPart& part : parts_) {
+      streams += ReadyOf(*stage, programs, part.bucket).program.streams().size();
+    }
   }
   const std::chrono::milliseconds most = deadline_ * (1 + streams);
   const std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + most;
@@ -659,26 +730,34 @@ memory::ResidencyRates CardSeat::MeasureRates() {
 }
 
 std::span<const float> CardSeat::Logits(int32_t i) const {
-  if (!last_ || i < 0 || i >= last_logits_) {
+  if (!ran_ || i < 0 || i >= last_logits_) {
     throw Error(ErrorKind::kInternal, "logit row " + std::to_string(i) + " of a pass that had " +
-                                          std::to_string(last_ ? last_logits_ : 0));
+                                          std::to_string(ran_ ? last_logits_ : 0));
   }
   const auto row = static_cast<size_t>(i);
   PinnedBuffer& home = host_logits_[row];
   if (home.size() == 0) home = PinnedBuffer(LogitRowBytes(), "a row of logits");
   if (!fetched_[row]) {
-    last_stage().Fetch(home.data(), last_stage().logits() + row * LogitRowBytes(), LogitRowBytes(),
-                       "fetching logits");
+    const auto there = static_cast<size_t>(i - PartOfLogits(i).first_logits);
+    last_stage().Fetch(home.data(), last_stage().logits() + there * LogitRowBytes(),
+                       LogitRowBytes(), "fetching logits");
     fetched_[row] = true;
   }
   return {reinterpret_cast<const float*>(home.data()), static_cast<size_t>(limits_.vocabulary)};
 }
 
+const PassPart& CardSeat::PartOfLogits(int32_t i) const {
+  return *std::ranges::find_if(
+      parts_, [&](const PassPart& part) { return i < part.first_logits + part.logits; });
+}
+
 std::span<const BestLogit> CardSeat::BestLogits(int32_t i) const {
-  if (!last_ || i < 0 || i >= last_logits_) return {};
-  const CardProgram& program = last_stage().pass(*last_).program;
+  if (!ran_ || i < 0 || i >= last_logits_) return {};
+  const PassPart& part = PartOfLogits(i);
+  i -= part.first_logits;
+  const CardProgram& program = last_stage().pass(part.bucket).program;
   if (i >= program.best_rows()) return {};
-  const CardRows out = last_stage().Returned(program);
+  const CardRows out = last_stage().Returned(program, part.number);
   if (*out.word(CardRows::kFailedLogits) <= i) return {};  // the whole row tells what is wrong
   best_.clear();
   for (int32_t j = 0; j < cuda::kTopLogits; ++j) {
@@ -690,15 +769,15 @@ std::span<const BestLogit> CardSeat::BestLogits(int32_t i) const {
 
 Observation CardSeat::Observe(std::string_view name) const {
   for (const auto& stage : stages_) {
-    if (!last_) break;
-    const CardProgram& program = stage->pass(*last_).program;
+    if (!ran_) break;
+    const CardProgram& program = stage->pass(parts_.front().bucket).program;
     const CardProgram::Exported* const value = program.Find(name);
     if (value == nullptr) continue;
     const CardRows::Word live =
         value->shape.domain == BL_DOMAIN_LOGIT_ROWS ? CardRows::kLiveLogits : CardRows::kLive;
     Observation seen{.dtype = value->shape.dtype,
                      .width = value->shape.width(),
-                     .rows = *stage->Returned(program).word(live)};
+                     .rows = *stage->Returned(program, 0).word(live)};
     // A place of its own for each name: several may be looked at together.
     const auto place = std::ranges::find(observe_, name) - observe_.begin();
     std::vector<std::byte>& bytes = observed_[static_cast<size_t>(place)];

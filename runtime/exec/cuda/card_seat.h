@@ -114,22 +114,35 @@ class CardSeat : public Seat {
   const CardStage::Ready& ReadyOf(const CardStage& stage, Programs programs, size_t bucket) const {
     return programs == Programs::kPasses ? stage.pass(bucket) : stage.draft(bucket);
   }
-  CardRows WriteInputs(const CardProgram& program, std::span<const PassRow> rows);
+  // How many parts a pass may have, where the seat lies so.
+  int32_t PartsOf(const SeatOptions& options, size_t stages, bool split) const;
+  // Cuts a pass into parts, and writes the words of each.
+  void WriteParts(std::span<const PassRow> rows);
+  CardRows WriteInputs(const CardProgram& program, const PassPart& part,
+                       std::span<const PassRow> rows);
   // The stretches of slots, and the lanes that they read and write.
   void WriteStates(const CardRows& in, std::span<const PassRow> rows);
+  // After a pass: what its lanes hold.
+  void KeepLanes(std::span<const PassRow> rows);
   // Of a step of drafts: each row reads its slot's state, or what the step before left.
   void WriteDraftStates(const CardRows& in, std::span<const DraftRow> rows);
   Drafted DraftedOfRow(size_t row) const;
-  // Starts the programs of every stage (drafts: of the last), and does the host's part.
-  void Start(Programs programs, size_t bucket, int32_t rows);
-  void StartStages(Programs programs, size_t bucket, int32_t rows);
+  // Starts the programs of every stage (drafts: of the last) for every part, and does the host's
+  // work for them.
+  void Start(Programs programs);
+  void StartPart(Programs programs, const PassPart& part);
+  // Of a part whose logits the next one's would overwrite.
+  void KeepLogits(const PassPart& part);
+  int32_t FailedRow() const;
+  // The part that has the i-th logit row of the last pass.
+  const PassPart& PartOfLogits(int32_t i) const;
   // Until the streams of all stages are done.
   void Await(const char* what) const;
   // Whether a card still works at a pass; throws where one has failed.
   bool Busy() const;
   // Waits for the end of a pass; of split banks no longer than the deadline, for what is left and
   // for each bank whose experts come to a card.
-  void Finish(Programs programs, size_t bucket);
+  void Finish(Programs programs);
   void CountPass(size_t rows);
   void CountExperts(const plugin::Bank& bank, uint64_t count, SeatCounters* to) const;
   // CardPicks since loading. A card's own counts wrap around: right where no expert was picked
@@ -139,9 +152,11 @@ class CardSeat : public Seat {
   std::string name_;  // of the cards
   std::chrono::milliseconds deadline_;
   std::vector<std::string> observe_;
+  int32_t part_rows_;                   // the ubatch
   std::vector<int32_t> buckets_;        // rows of the programs of passes
   std::vector<int32_t> draft_buckets_;  // the same of drafts; empty: there are none
   std::optional<SlotRows> rows_;
+  uint64_t words_bytes_ = 0;  // of a part
   PinnedBuffer words_in_;
   PinnedBuffer picks_out_;   // where picks are asked for: bank after bank, of the largest pass
   PinnedBuffer state_rows_;  // a chunk of rows on its way to or from a slot
@@ -151,7 +166,8 @@ class CardSeat : public Seat {
   bool may_seat_ = false;                 // experts that come for the pass may stay
   std::vector<const CardProgram*> made_;  // of the pass in progress, by stage
   std::vector<uint32_t> rings_;           // of it: banks that the host has yet to serve
-  std::optional<size_t> last_ = {};       // bucket of the last pass
+  std::vector<PassPart> parts_;           // the same
+  bool ran_ = false;                      // it was a pass, and has not failed
   int32_t last_logits_ = 0;               // logit rows of it
   std::vector<bl_segment> segments_;      // of a pass, where there are lanes
   std::vector<PassRow> draft_rows_;

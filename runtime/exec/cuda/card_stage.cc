@@ -128,6 +128,8 @@ CardStage::CardStage(const model::ModelFile& model, CardStagePlan plan, const Ca
       banks_(std::move(plan.banks)),
       sizes_(plan.Sizes(seat_)),
       description_(plan.Describe(seat_)),
+      alone_(seat.alone),
+      words_bytes_(seat.words_bytes),
       host_(seat.host),
       words_in_(seat.words_in) {
   if (!seat.frames.empty()) description_ = OfFrames(description_, seat.frames);
@@ -154,7 +156,8 @@ CardStage::CardStage(const model::ModelFile& model, CardStagePlan plan, const Ca
   arena_ = CardBuffer(sizes_.arena, "the buffers of a pass");
   logits_ = CardBuffer(sizes_.logits, "logits");
   small_ = CardBuffer(sizes_.Small(), "workspace, constants, the rows' words and counts");
-  words_out_ = PinnedBuffer(sizes_.words, "what comes back from a pass");
+  words_out_ =
+      PinnedBuffer(static_cast<uint64_t>(seat.parts) * words_bytes_, "what comes back from a pass");
   CheckCuda(cudaMemsetAsync(small_.data(), 0, small_.size(), stream()), "clearing workspace");
   lowered_passes_ = std::move(plan.passes);
   lowered_drafts_ = std::move(plan.drafts);
@@ -231,7 +234,8 @@ CardGraph CardStage::Capture(const CardProgram& program) const {
   CheckCuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "capturing a pass");
   cudaGraph_t captured = nullptr;
   try {
-    EnqueueIn(program);
+    const PassPart whole{.rows = program.rows()};
+    if (alone_) EnqueueIn(program, whole);
     for (const CardStep& step : program.steps()) {
       const std::string where =
           "operator " + std::string(step.op) + ", layer " + std::to_string(step.layer);
@@ -243,7 +247,7 @@ CardGraph CardStage::Capture(const CardProgram& program) const {
       }
       CheckCuda(status, where);
     }
-    EnqueueOut(program);
+    if (alone_) EnqueueOut(program, whole);
   } catch (...) {
     cudaStreamEndCapture(stream(), &captured);
     if (captured != nullptr) cudaGraphDestroy(captured);
@@ -253,50 +257,51 @@ CardGraph CardStage::Capture(const CardProgram& program) const {
   return CardGraph(captured);
 }
 
-void CardStage::EnqueueIn(const CardProgram& program) const {
-  CheckCuda(cudaMemcpyAsync(program.inputs().base, words_in_, program.inputs().BytesIn(),
-                            cudaMemcpyHostToDevice, stream()),
+void CardStage::EnqueueIn(const CardProgram& program, const PassPart& part) const {
+  CheckCuda(cudaMemcpyAsync(program.inputs().base, words_in_ + part.number * words_bytes_,
+                            program.inputs().BytesIn(), cudaMemcpyHostToDevice, stream()),
             "copying the rows of a pass to the card");
 }
 
-void CardStage::EnqueueOut(const CardProgram& program) const {
-  CheckCuda(cudaMemcpyAsync(words_out_.data(), program.inputs().base, program.inputs().Bytes(),
-                            cudaMemcpyDeviceToHost, stream()),
+void CardStage::EnqueueOut(const CardProgram& program, const PassPart& part) const {
+  CheckCuda(cudaMemcpyAsync(words_out_.data() + part.number * words_bytes_, program.inputs().base,
+                            program.inputs().Bytes(), cudaMemcpyDeviceToHost, stream()),
             "copying the results of a pass from the card");
   const std::span<const int32_t* const> picks = program.picks();
   for (size_t bank = 0; bank < picks.size(); ++bank) {
     if (picks[bank] == nullptr) continue;
-    const auto words = static_cast<size_t>(program.rows()) * seat_.banks[bank].used;
-    CheckCuda(cudaMemcpyAsync(picks_out_ + picks_at_(bank) * sizeof(int32_t), picks[bank],
-                              words * sizeof(int32_t), cudaMemcpyDeviceToHost, stream()),
+    const uint64_t used = seat_.banks[bank].used;
+    const uint64_t at = picks_at_(bank) + static_cast<uint64_t>(part.first) * used;
+    CheckCuda(cudaMemcpyAsync(picks_out_ + at * sizeof(int32_t), picks[bank],
+                              static_cast<uint64_t>(part.rows) * used * sizeof(int32_t),
+                              cudaMemcpyDeviceToHost, stream()),
               "copying picks from the card");
   }
 }
 
+void CardStage::AwaitTaken(const CardStage& by) const {
+  CheckCuda(cudaStreamWaitEvent(stream(), by.taken_.get(), 0), "running a pass");
+}
+
 void CardStage::BringIn(const CardProgram& program,
                         std::span<const std::unique_ptr<CardStage>> stages,
-                        std::span<const CardProgram* const> made, int32_t rows,
-                        int32_t logits) const {
+                        std::span<const CardProgram* const> made, const PassPart& part) const {
   const std::string what = "bringing rows from card to card";
   for (const CardProgram::Imported& imported : program.imports()) {
     const CardStage& from = *stages[imported.from];
     const CardProgram::Exported& value = *made[imported.from]->Find(imported.name);
-    const int32_t live = imported.shape.domain == BL_DOMAIN_LOGIT_ROWS ? logits : rows;
+    const int32_t live = imported.shape.domain == BL_DOMAIN_LOGIT_ROWS ? part.logits : part.rows;
     const auto bytes = static_cast<size_t>(imported.shape.width()) * static_cast<size_t>(live) * 4;
     CheckCuda(cudaStreamWaitEvent(stream(), from.done_.get(), 0), what);
     CheckCuda(cudaMemcpyPeerAsync(imported.data, card_.ordinal, value.data, from.card_.ordinal,
                                   bytes, stream()),
               what);
   }
+  if (!alone_) CheckCuda(cudaEventRecord(taken_.get(), stream()), what);
 }
 
 void CardStage::LaunchGraph(const Ready& ready) const {
   CheckCuda(cudaGraphLaunch(ready.graph.get(), stream()), "starting a pass");
-}
-
-void CardStage::RunLaunches(const CardProgram& program, int32_t rows, bool seats,
-                            const Check& check) {
-  RunLaunches(program, rows, seats, check, [] {});
 }
 
 void CardStage::RunLaunches(const CardProgram& program, int32_t rows, bool seats,
@@ -307,7 +312,6 @@ void CardStage::RunLaunches(const CardProgram& program, int32_t rows, bool seats
     host_->experts().ServePass(program.rings().subspan(served, rung - served), rows, check);
     served = rung;
   };
-  EnqueueIn(program);
   if (!program.streams().empty()) split_->BeginPrompt(program.streams(), rows, seats);
   for (const CardStep& step : program.steps()) {
     mark();
@@ -329,7 +333,6 @@ void CardStage::RunLaunches(const CardProgram& program, int32_t rows, bool seats
   }
   mark();
   if (rung > served) serve();
-  EnqueueOut(program);
 }
 
 void CardStage::RunObserved(const CardProgram& program, int32_t rows, bool seats,
@@ -364,9 +367,9 @@ bool CardStage::Busy() const {
   return false;
 }
 
-CardRows CardStage::Returned(const CardProgram& program) const {
+CardRows CardStage::Returned(const CardProgram& program, size_t part) const {
   CardRows out = program.inputs();
-  out.base = reinterpret_cast<int32_t*>(words_out_.data());
+  out.base = reinterpret_cast<int32_t*>(words_out_.data() + part * words_bytes_);
   return out;
 }
 

@@ -61,15 +61,32 @@ struct CardStageSeat {
   std::vector<uint32_t> frames = {};  // by bank; empty: banks lie whole on their cards
   SlotRows* rows = nullptr;
   SplitHost* host = nullptr;            // where there are frames
-  const std::byte* words_in = nullptr;  // pinned: the rows of a pass
+  bool alone = true;                    // the seat has one stage
+  int32_t parts = 1;                    // of a pass, at most
+  uint64_t words_bytes = 0;             // of the rows of a part
+  const std::byte* words_in = nullptr;  // pinned: they, part after part
   std::byte* picks_out = nullptr;       // pinned: where picks are asked for
   // From there to a bank's picks, in words.
   std::function<uint64_t(size_t bank)> picks_at = {};
 };
 
+// Rows of a pass that go through the stages as one; most passes have one part. Parts of a pass are
+// passes that follow one another without the host: while a stage is at one, the stage before is at
+// the next.
+struct PassPart {
+  size_t number = 0;
+  size_t bucket = 0;
+  int32_t first = 0;  // row of the pass
+  int32_t rows = 0;
+  int32_t first_logits = 0;  // the same of its logit rows
+  int32_t logits = 0;
+};
+
 class CardStage {
  public:
   // A program with its captured graph; of one that the host works for between launches: without.
+  // The graph has the copies of the rows' words where the stage is alone; they go beside it where
+  // others are, and the rows can come while the stage before still works.
   struct Ready {
     CardProgram program;
     CardGraph graph;
@@ -103,22 +120,31 @@ class CardStage {
   size_t draft_buckets() const { return drafts_.size(); }
   const std::byte* logits() const { return logits_.data(); }
 
-  // Starts a pass of `rows` rows and the logits of `logits` of them. `made` are the programs of the
-  // stages before in this pass, with which `stages` begin.
+  // What starting a part of a pass on a stage is, in order: its words come; once later stages have
+  // taken what they read of the part before, the values that earlier stages made come; the graph,
+  // or launches one by one; what comes back; the end that later stages wait for. `made` are the
+  // part's programs of the stages before, with which `stages` begin.
+  void EnqueueIn(const CardProgram& program, const PassPart& part) const;
+  void AwaitTaken(const CardStage& by) const;
   void BringIn(const CardProgram& program, std::span<const std::unique_ptr<CardStage>> stages,
-               std::span<const CardProgram* const> made, int32_t rows, int32_t logits) const;
+               std::span<const CardProgram* const> made, const PassPart& part) const;
   void LaunchGraph(const Ready& ready) const;
   // The program's launches one by one, and the host's parts that they need in between. `seats`:
-  // experts that come for the pass may stay.
-  void RunLaunches(const CardProgram& program, int32_t rows, bool seats, const Check& check);
+  // experts that come for the pass may stay. `mark` is called before each and after the last.
+  void RunLaunches(
+      const CardProgram& program, int32_t rows, bool seats, const Check& check,
+      const std::function<void()>& mark = [] {});
   // The same, each launch between two events, and waits for the end.
   void RunObserved(const CardProgram& program, int32_t rows, bool seats, const Check& check,
                    StepObserver* observer);
-  // Later stages wait for what was started so far.
+  void EnqueueOut(const CardProgram& program, const PassPart& part) const;
   void MarkDone() const;
+  // Whether the graph has the copies of words.
+  bool alone() const { return alone_; }
+
   bool Busy() const;
-  // The pinned twin of a program's words, as they came back.
-  CardRows Returned(const CardProgram& program) const;
+  // The pinned twin of a program's words, as they came back from a part.
+  CardRows Returned(const CardProgram& program, size_t part) const;
   // Copies from the card and waits.
   void Fetch(void* to, const std::byte* from, uint64_t bytes, const std::string& what) const;
   // CardPicks of the passes so far; 0 of other stages' banks.
@@ -129,10 +155,6 @@ class CardStage {
   std::vector<Ready> Make(const std::vector<CardLoweredGraph>& lowered,
                           std::byte** constants) const;
   CardGraph Capture(const CardProgram& program) const;
-  void EnqueueIn(const CardProgram& program) const;
-  void EnqueueOut(const CardProgram& program) const;
-  void RunLaunches(const CardProgram& program, int32_t rows, bool seats, const Check& check,
-                   const std::function<void()>& mark);
 
   const plugin::Description& seat_;
   CardInfo card_;
@@ -144,7 +166,10 @@ class CardStage {
   // The description that the card's weights follow: banks have the frames of the placement.
   plugin::Description description_;
   CardStream stream_;
+  CardEvent taken_;  // what earlier stages made
   CardEvent done_;
+  bool alone_;
+  uint64_t words_bytes_;
   kernels::cuda::Launch launch_;
   SplitHost* host_;
   std::unique_ptr<CardSplit> split_;  // null: banks lie whole on the card

@@ -2,9 +2,11 @@
 // draw the same.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "runtime/exec/seat.h"
@@ -35,15 +37,18 @@ class BenchPasses {
     return Now() - begin;
   }
 
-  // Of one pass of `count` rows of the first slot, which is emptied.
+  // Of `count` rows of the first slot, which is emptied, in passes as large as the seat takes.
   double Prompt(int32_t count) {
     seat_.Cut(0, 0);
     std::vector<exec::PassRow> rows;
     for (int32_t i = 0; i < count; ++i) {
       rows.push_back({.slot = 0, .index = i, .token = Token(), .logits = i + 1 == count});
     }
+    const auto most = static_cast<size_t>(seat_.limits().rows_max);
     const double begin = Now();
-    seat_.Run(rows);
+    for (size_t at = 0; at < rows.size(); at += most) {
+      seat_.Run(std::span(rows).subspan(at, std::min(most, rows.size() - at)));
+    }
     return Now() - begin;
   }
 

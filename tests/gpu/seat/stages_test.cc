@@ -374,6 +374,31 @@ TEST(CardStages, APassWhoseRowFailsInAnyStageIsNamedAndTheNextOneHasItsBits) {
     ASSERT_GE(good.size(), 2U * kSlots);
     ASSERT_FALSE(bad.empty());
     const std::string path = WithHugeExpert(folder, *cpu.model, layer, kExpert);
+    {
+      // In the second of three parts; the slots before and behind it are as before the pass.
+      exec::SeatOptions in_parts = OnStages({1, 2}, kSlots);
+      in_parts.rows_max = 4;
+      in_parts.batch_rows = 12;
+      const LoadedSeat staged = LoadThroughPlugin(path, in_parts);
+      std::vector<exec::PassRow> rows;
+      for (int32_t slot = 0; slot < 12; ++slot) {
+        const int32_t token = slot == 6 ? bad.front() : good[static_cast<size_t>(slot)];
+        rows.push_back({.slot = slot, .index = 0, .token = token, .logits = true});
+      }
+      const Refusal refusal = RefusalOf([&] { staged.seat->Run(rows); });
+      EXPECT_NE(refusal.message.find("row 6 (slot 6, position 0)"), std::string::npos)
+          << refusal.message;
+      for (int32_t slot = 0; slot < 12; ++slot) EXPECT_EQ(staged.seat->Length(slot), 0);
+      rows[6].token = good[6];
+      staged.seat->Run(rows);
+      const Rows got = LogitsOf(*staged.seat, 12);
+      const LoadedSeat one = LoadThroughPlugin(kMini.path, OnOneCard(kSlots));
+      for (const exec::PassRow& row : rows) {
+        one.seat->Run({&row, 1});
+        EXPECT_EQ(FirstDifference({got[static_cast<size_t>(row.slot)]}, LogitsOf(*one.seat, 1)),
+                  "");
+      }
+    }
     for (const int32_t frames : {-1, 0, 5}) {
       SCOPED_TRACE("layer " + std::to_string(layer) + ", frames " + std::to_string(frames));
       const LoadedSeat staged = LoadThroughPlugin(path, OnStages({1, 2}, kSlots, frames));
@@ -411,6 +436,118 @@ TEST(CardStages, APassWhoseRowFailsInAnyStageIsNamedAndTheNextOneHasItsBits) {
   }
 }
 
+// Seats of 32 rows at once: a pass of more goes through stages in parts of that, and is what passes
+// of 32 rows one after another are.
+constexpr int32_t kPartRows = 32;
+
+exec::SeatOptions InParts(const Cut& cut, int32_t slots, int32_t parts) {
+  exec::SeatOptions options = OnStages(cut, slots);
+  options.rows_max = kPartRows;
+  options.batch_rows = parts * kPartRows;
+  return options;
+}
+
+exec::SeatOptions OneAfterAnother(int32_t slots) {
+  exec::SeatOptions options = OnOneCard(slots);
+  options.rows_max = kPartRows;
+  return options;
+}
+
+bool HasStates(const model::ModelFile& model) {
+  return model.metadata().FindString("general.architecture").value_or("") == "qwen35moe";
+}
+
+TEST(CardStages, APassInPartsIsAsManyPassesOneAfterAnother) {
+  for (const StagedModel& model : StagedModels()) {
+    SCOPED_TRACE(model.path);
+    const LoadedSeat one = LoadThroughPlugin(model.path, OneAfterAnother(2));
+    const std::vector<int32_t> ids = IdsFor(one, 300);
+    const Rows expected = Again(*one.seat, ids, kPartRows);
+    for (const Cut& cut : {Halves(model), Thirds(model)}) {
+      SCOPED_TRACE(NameOf(cut));
+      const LoadedSeat staged = LoadThroughPlugin(model.path, InParts(cut, 2, 4));
+      // Where rows overwrite a state a pass has one part.
+      const int32_t most = staged.seat->limits().rows_max;
+      EXPECT_EQ(most, HasStates(*one.model) ? kPartRows : 4 * kPartRows);
+      EXPECT_EQ(staged.seat->placement().rows_max, kPartRows);
+      for (const int32_t batch : {most, most - 5, kPartRows, 1}) {
+        if (batch % kPartRows != 0 && batch > kPartRows) {
+          // The last part of each pass is a short one: other passes than those of 32 rows.
+          staged.seat->Cut(0, 0);
+          RunAll(*staged.seat, std::span(ids).first(static_cast<size_t>(batch)), batch);
+          one.seat->Cut(0, 0);
+          RunAll(*one.seat, std::span(ids).first(static_cast<size_t>(batch)), kPartRows);
+          EXPECT_TRUE(HeldBy(*staged.seat, 0) == HeldBy(*one.seat, 0)) << batch;
+          continue;
+        }
+        const Rows of_one = batch == 1 ? Again(*one.seat, ids, 1) : expected;
+        EXPECT_EQ(FirstDifference(Again(*staged.seat, ids, batch), of_one), "") << batch;
+      }
+    }
+  }
+}
+
+// Rows of slots that decode, in front of a prompt's: logits of a part that is not the last.
+TEST(CardStages, LogitsOfEveryPartStayUntilTheNextPass) {
+  constexpr int32_t kSlots = 4;
+  const LoadedSeat one = LoadThroughPlugin(kSeedling.path, OneAfterAnother(kSlots));
+  const LoadedSeat staged = LoadThroughPlugin(kSeedling.path, InParts({3, 3}, kSlots, 4));
+  const std::vector<int32_t> ids = IdsFor(one, 200);
+  std::vector<exec::PassRow> rows;
+  for (int32_t slot = 0; slot < 3; ++slot) {
+    rows.push_back(
+        {.slot = slot, .index = 0, .token = ids[static_cast<size_t>(slot)], .logits = true});
+  }
+  for (int32_t i = 0; i < 110; ++i) {
+    rows.push_back({.slot = 3,
+                    .index = i,
+                    .token = ids[static_cast<size_t>(50 + i)],
+                    .logits = i == 40 || i == 109});
+  }
+  staged.seat->Run(rows);
+  Rows expected;
+  std::vector<std::vector<exec::BestLogit>> best;
+  for (size_t at = 0; at < rows.size(); at += kPartRows) {
+    const auto part = std::span(rows).subspan(at, std::min<size_t>(kPartRows, rows.size() - at));
+    one.seat->Run(part);
+    const auto wanted = std::ranges::count_if(part, [](const auto& row) { return row.logits; });
+    for (int32_t i = 0; i < wanted; ++i) {
+      const std::span<const float> logits = one.seat->Logits(i);
+      expected.emplace_back(logits.begin(), logits.end());
+      const std::span<const exec::BestLogit> of_row = one.seat->BestLogits(i);
+      best.emplace_back(of_row.begin(), of_row.end());
+    }
+  }
+  ASSERT_EQ(expected.size(), 5U);
+  EXPECT_EQ(FirstDifference(LogitsOf(*staged.seat, expected.size()), expected), "");
+  for (size_t i = 0; i < best.size(); ++i) {
+    const std::span<const exec::BestLogit> got = staged.seat->BestLogits(static_cast<int32_t>(i));
+    ASSERT_EQ(got.size(), best[i].size()) << i;
+    ASSERT_FALSE(got.empty());
+    EXPECT_EQ(got.front().token, best[i].front().token) << i;
+    EXPECT_EQ(got.front().logit, best[i].front().logit) << i;
+  }
+  for (int32_t slot = 0; slot < kSlots; ++slot) {
+    EXPECT_TRUE(HeldBy(*staged.seat, slot) == HeldBy(*one.seat, slot)) << slot;
+  }
+}
+
+// Which expert picks are counted, and where: as of passes one after another.
+TEST(CardStages, PicksOfPartsAreCountedAsThoseOfPasses) {
+  const LoadedSeat one = LoadThroughPlugin(kSeedling.path, OneAfterAnother(1));
+  const LoadedSeat staged = LoadThroughPlugin(kSeedling.path, InParts({2, 4}, 1, 4));
+  const std::vector<int32_t> ids = IdsFor(one, 121);
+  RunAll(*one.seat, ids, kPartRows);
+  RunAll(*staged.seat, ids, 4 * kPartRows);
+  const exec::Residency a = one.seat->ReadResidency();
+  const exec::Residency b = staged.seat->ReadResidency();
+  ASSERT_EQ(a.banks.size(), b.banks.size());
+  for (size_t bank = 0; bank < a.banks.size(); ++bank) {
+    EXPECT_EQ(a.banks[bank].picks, b.banks[bank].picks) << bank;
+  }
+  EXPECT_EQ(one.seat->counters().experts_picked, staged.seat->counters().experts_picked);
+}
+
 // Of the file that run.sh benches: passes of one row have one launch for the layers of a stage
 // there. Prompts as well, which the CPU only bounds.
 TEST(CardStages, AWholeModelHasTheBitsOfOneCard) {
@@ -439,6 +576,16 @@ TEST(CardStages, AWholeModelHasTheBitsOfOneCard) {
     }
     EXPECT_TRUE(HeldBy(*staged.seat, 0) == held);
   }
+  exec::SeatOptions in_parts = WithShares(OnOneCard(), {1, 1});
+  in_parts.rows_max = 100;
+  in_parts.batch_rows = 400;
+  const LoadedSeat staged = LoadThroughPlugin(path, in_parts);
+  const Rows got = Again(*staged.seat, ids, 400);
+  in_parts.device = TestCards().front();
+  in_parts.shares.clear();
+  const LoadedSeat one = LoadThroughPlugin(path, in_parts);
+  EXPECT_EQ(one.seat->limits().rows_max, 100);
+  EXPECT_EQ(FirstDifference(got, Again(*one.seat, ids, 100)), "");
 }
 
 }  // namespace
