@@ -36,7 +36,7 @@ constexpr std::array<ExitRow, 12> kRows{{
     {kExitBusy, "busy", "the plan would fit the host's memory, but others hold too much of it now",
      "bloomery-serve --dry-run --json"},
     {kExitPlan, "plan",
-     "the plan does not fit the host's or the card's memory, or another process took that memory "
+     "the plan does not fit the host's or a card's memory, or another process took that memory "
      "before it was loaded: with each term, and for a card with a line for each process that holds "
      "some of it",
      "bloomery-serve --recommend"},

@@ -8,7 +8,7 @@ namespace bloomery::apps {
 
 bool IsAsMeant(const memory::Placement& placement, bool any_refused) {
   if (!placement.Fits() || placement.SplitUnasked()) return false;
-  return !any_refused || placement.stages.size() > 1;
+  return !any_refused || !placement.stages.empty();
 }
 
 void OrderForContext(std::vector<memory::Placement>& refused) {

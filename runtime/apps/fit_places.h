@@ -11,8 +11,8 @@
 namespace bloomery::apps {
 
 // Whether a placement of the trained context may be loaded as it is, after `refused` others (of the
-// same context): no split that nobody asked for, and no place after one that a smaller context
-// might keep: a host after cards. Several cards that hold the model whole are as good as one.
+// same context): no split that nobody asked for, and no host after cards, which a smaller context
+// might keep. Another card that holds the model whole, or several, are as good as the first.
 bool IsAsMeant(const memory::Placement& placement, bool any_refused);
 
 // Several cards before one, which holds less; else as they were planned.

@@ -24,7 +24,7 @@ std::vector<std::string> CardLines();
 // the host does beside it; empty: that is not measured. Throws Error(kDevice), Error(kNoMemory).
 std::vector<memory::CardRates> MeasureCards(const std::function<void()>& beside = {});
 
-// A seat on the card that options.device names ("auto": the first that holds it). Throws
+// A seat on the cards that options.device names ("auto": as SeatOptions has it). Throws
 // Error(kDevice), Error(kNoMemory) with the plan's line, Error(kUnsupported) naming what has no
 // kernel there, and what loading throws.
 std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& model, const SeatSource& source,

@@ -145,7 +145,7 @@ memory::Placement ChooseOnCards(const SeatOptions& options, const plugin::Descri
   for (const plugin::Bank& bank : description.banks) most = std::max(most, bank.experts);
   if (options.card_frames > static_cast<int64_t>(most)) {
     throw Error(ErrorKind::kUsage,
-                "frames of a bank on the card are " + std::to_string(options.card_frames) +
+                "frames of a bank on its card are " + std::to_string(options.card_frames) +
                     ", must be from 0 to " + std::to_string(most) + ", the experts of a bank");
   }
   if (options.card_frames >= 0) wishes.frames = static_cast<uint32_t>(options.card_frames);

@@ -66,15 +66,16 @@ struct SeatOptions {
   // card.
   bool delta_chunks = false;
   // "auto": the first card that can hold the whole model, else all cards together whole, else all
-  // of them as a split, else the CPU, each with a log line (a warning for the CPU where there is a
-  // driver); "none" or "cpu"; or cards, whose order is that of their layers: "CUDA0",
-  // "CUDA0,CUDA1". The same card twice has two stages of its own.
+  // of them as a split, else the first that can hold one, else the CPU, each with a log line (a
+  // warning for the CPU where there is a driver); "none" or "cpu"; or cards, whose order is that of
+  // their layers: "CUDA0", "CUDA0,CUDA1". The same card twice has two stages of its own, each
+  // planned as if it had the card to itself.
   std::string device = "none";
   // Which share of the layers each card of `device` gets (auto: of all cards, in their order), as
   // memory::CutByShares takes them; empty: by the cards' rooms.
   std::vector<double> shares = {};
-  memory::PlacementRequest placing = {};  // which parts may lie on the card
-  // A model that does not fit the card whole is split between it and the host where nothing was
+  memory::PlacementRequest placing = {};  // which parts may lie on cards
+  // A model that does not fit the cards whole is split between them and the host where nothing was
   // said of its place.
   bool auto_splits = true;
   uint64_t card_budget = 0;  // bytes of each card; 0: what it has free
@@ -82,9 +83,9 @@ struct SeatOptions {
   // `device` (auto: of the machine) card_margins instead. MarginOf reads both.
   uint64_t card_margin = 0;
   std::vector<uint64_t> card_margins = {};
-  // Frames of each bank on the card: so many of its experts lie there (0 to all of them). The
-  // others are computed on the host inside the card's passes, and the host then holds the weights
-  // of every expert, as in the file. -1: all on the card, nothing of them on the host.
+  // Frames of each bank on its card: so many of its experts lie there (0 to all of them). The
+  // others are computed on the host inside the cards' passes, and the host then holds the weights
+  // of every expert, as in the file. -1: all on cards, nothing of them on the host.
   int32_t card_frames = -1;
   // Longest that card and host wait for each other inside a pass of split banks.
   std::chrono::milliseconds hand_off_deadline{10000};
@@ -190,7 +191,7 @@ class Seat : public PassRunner, public ExpertMover {
   // Memory by tier and class, and what each expert has had. Any thread, also beside a pass.
   virtual Residency ReadResidency() const = 0;
   // Moving experts of split banks (SeatOptions::card_frames), all of it between passes, on the
-  // passes' thread. The most frames that a bank has on the card; -1: banks are not split and
+  // passes' thread. The most frames that a bank has on its card; -1: banks are not split and
   // nothing moves.
   int32_t CardFrames() const override { return -1; }
   // By expert of a bank: its frame on the card, or -1 where it is the host's. Valid until the next

@@ -82,8 +82,9 @@ LeastFrom LeastFullness(const Cards& cards) {
 std::vector<LayerRange> CutByRoom(const CutSizes& sizes, std::span<const uint64_t> rooms) {
   if (rooms.empty()) Refuse("the model's layers are cut over no card");
   if (rooms.size() > sizes.layers.size()) {
-    Refuse("the devices are " + std::to_string(rooms.size()) + " cards, and the model has " +
-           std::to_string(sizes.layers.size()) + " layers: each card gets one at least");
+    Refuse("the devices (--device) are " + std::to_string(rooms.size()) +
+           " cards, and the model has " + std::to_string(sizes.layers.size()) +
+           " layers: each card gets one at least");
   }
   const Cards cards(sizes, rooms);
   const LeastFrom least = LeastFullness(cards);

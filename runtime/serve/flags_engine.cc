@@ -216,7 +216,7 @@ constexpr Flag kFlags[] = {
      .apply = BLOOMERY_SET(SetSimilarity(s, i))},
     {.group = "Engine", .names = "--residency", .env = "BLOOMERY_RESIDENCY", .value = kChoice,
      .metavar = "POLICY", .fallback = "on", .choices = exec::kResidencyChoices,
-     .help = "Which experts move to the card while the model is split between card and host "
+     .help = "Which experts move to a card while the model is split between cards and host "
              "(docs/residency.md). on is payback; lru and lfu are there to compare with.",
      .apply = BLOOMERY_SET(s.residency = exec::ResidencyKindOf(i.text))},
     {.group = "Engine", .names = "--routing-trace", .env = "BLOOMERY_ROUTING_TRACE",
@@ -254,7 +254,7 @@ constexpr Flag kFlags[] = {
      .value = kSwitch, .support = kIgnored, .help = kHintOnly},
     {.group = "Engine", .names = "--moe-cache-mib", .env = "LLAMA_ARG_MOE_CACHE_MIB",
      .value = kInteger, .metavar = "N", .support = kIgnored,
-     .help = "Experts get what the card has left; --card-budget lowers that.",
+     .help = "Experts get what each card has left; --card-budget lowers that.",
      .apply = BLOOMERY_ACCEPT_IF(i.integer == 0)},
     {.group = "Engine", .names = "--cpu-strict", .value = kText, .metavar = "0|1",
      .support = kIgnored, .help = kHintOnly},
@@ -330,7 +330,7 @@ constexpr Flag kFlags[] = {
     {.group = "Engine", .names = "-fit --fit", .env = "LLAMA_ARG_FIT", .value = kChoice,
      .metavar = "WHEN", .fallback = "on", .choices = "on|off",
      .help = "on: a context that was not given is made smaller where it does not fit as trained, "
-             "before experts leave the card; what was given is not.",
+             "before experts leave a card; what was given is not.",
      .apply = BLOOMERY_SET(s.fit = i.text == "on")},
     {.group = "Engine", .names = "-fitt --fit-target", .env = "LLAMA_ARG_FIT_TARGET",
      .value = kText, .metavar = "MiB,…", .fallback = "1024",

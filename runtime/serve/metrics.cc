@@ -190,25 +190,25 @@ std::string ResidencyMetrics(const exec::Residency& residency,
   const memory::ResidencyCounters& counters = status.counters;
   text.Counter("bloomery:residency_picks_total", "Experts that kept rows picked.",
                Number(counters.picks));
-  text.Counter("bloomery:residency_hits_total", "Of these, what was on the card.",
+  text.Counter("bloomery:residency_hits_total", "Of these, what was on a card.",
                Number(counters.hits));
-  text.Counter("bloomery:residency_moves_total", "Experts that came to the card.",
+  text.Counter("bloomery:residency_moves_total", "Experts that came to a card.",
                Number(counters.moves));
   text.Counter("bloomery:residency_moves_failed_total", "Experts whose copy failed.",
                Number(counters.moves_failed));
   text.Counter("bloomery:residency_resets_total", "Resets.", Number(counters.resets));
   if (!status.policy || counters.banks.size() != residency.banks.size()) return text.Take();
   AddBanks(
-      "bloomery:bank_frames", "Experts of a bank that the card has room for.", "gauge", residency,
+      "bloomery:bank_frames", "Experts of a bank that its card has room for.", "gauge", residency,
       [&](size_t i) { return Number(residency.banks[i].frames); }, text);
   AddBanks(
       "bloomery:bank_picks_total", "Experts of a bank that kept rows picked.", "counter", residency,
       [&](size_t i) { return Number(counters.banks[i].picks); }, text);
   AddBanks(
-      "bloomery:bank_hits_total", "Of these, what was on the card.", "counter", residency,
+      "bloomery:bank_hits_total", "Of these, what was on a card.", "counter", residency,
       [&](size_t i) { return Number(counters.banks[i].hits); }, text);
   AddBanks(
-      "bloomery:bank_moves_total", "Experts of a bank that came to the card.", "counter", residency,
+      "bloomery:bank_moves_total", "Experts of a bank that came to its card.", "counter", residency,
       [&](size_t i) { return Number(counters.banks[i].moves); }, text);
   return text.Take();
 }

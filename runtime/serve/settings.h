@@ -45,7 +45,7 @@ struct ServeSettings {
   std::vector<double> card_shares;
   bool one_card = false;              // of `device` or of the machine, no more
   std::optional<uint32_t> main_card;  // which one; none: the first
-  // What may lie on the card; card_layers 0: nothing.
+  // What may lie on cards; card_layers 0: nothing.
   exec::PlacementRequest placing;
   bool fit = true;  // sizes that were not given are chosen to fit
   // Of what each card has free, that those leave; of the first cards, where several were given.

@@ -86,17 +86,17 @@ void AddSeatFlags(Arguments& arguments, SeatFlags& flags) {
       .Text({"-ts", "--tensor-split"}, "LIST", "shares of the layers, one a card, as 3,1",
             &flags.card_shares)
       .Text({"--place"}, "WHERE", "auto, card, split or host, as the server has it", &flags.place)
-      .Text({"-ngl", "--gpu-layers"}, "N", "layers that may have experts on the card",
+      .Text({"-ngl", "--gpu-layers"}, "N", "layers that may have experts on a card",
             &flags.card_layers)
       .Text({"-ncmoe", "--n-cpu-moe"}, "N", "layers whose experts stay with the host",
             &flags.host_expert_layers)
       .Texts({"-ot", "--override-tensor"}, "REGEX=PLACE", "where a layer's experts lie",
              &flags.tensor_rules)
-      .Text({"--card-budget"}, "BYTES", "of the card's memory; KiB, MiB and GiB are known",
+      .Text({"--card-budget"}, "BYTES", "of each card's memory; KiB, MiB and GiB are known",
             &flags.card_budget)
       .Text({"--host-budget"}, "BYTES", "of the host's memory", &flags.host_budget)
       .Text({"--residency"}, "POLICY",
-            "which experts of a split model lie on the card: on, off, payback, lru, lfu, as the "
+            "which experts of a split model lie on a card: on, off, payback, lru, lfu, as the "
             "server has it",
             &flags.residency)
       .Text({"--routing-trace"}, "FILE", "write which experts every row picked",

@@ -149,7 +149,7 @@ std::vector<CardInfo> UsableCards(std::span<const CardInfo> cards, const CardDri
       UseCard(&card, driver);
       usable.push_back(std::move(card));
     } catch (const Error& error) {
-      WarnNotOnCard(card, error);
+      WarnNotOn({&card, 1}, error);
       refusal = std::current_exception();
     }
   }
@@ -170,8 +170,19 @@ void CheckCardMemory(cudaError_t status, const std::string& what) {
       what + ": the card has not that much; another process may have taken it since the plan");
 }
 
-void WarnNotOnCard(const CardInfo& card, const Error& error) {
-  LOG(WARNING) << "not on " << card.Id() << ": " << error.what();
+void WarnNotOn(std::span<const CardInfo> cards, const Error& error) {
+  std::string ids;
+  for (const CardInfo& card : cards) ids += (ids.empty() ? "" : ", ") + card.Id();
+  LOG(WARNING) << "not on " << ids << (cards.size() > 1 ? " together: " : ": ") << error.what();
+}
+
+std::string HoldersOf(std::span<const CardInfo> cards, const CardDriver& driver) {
+  std::string lines;
+  for (const CardInfo& card : cards) {
+    if (cards.size() > 1) lines += "\n" + card.Id() + ":";
+    lines += driver.holders(card).Lines();
+  }
+  return lines;
 }
 
 void UseCard(CardInfo* card, const CardDriver& driver) {

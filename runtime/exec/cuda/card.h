@@ -170,21 +170,33 @@ void UseCard(CardInfo* card, const CardDriver& driver = RealDriver());
 // Which cards a seat may lie on.
 struct CardChoice {
   std::string device;      // "auto", or names: "CUDA0", "CUDA0,CUDA1"
-  bool together = false;   // auto: on all cards at once, not on one of them
+  bool together = false;   // auto: on all that can be used at once, not on one of them
   bool may_split = false;  // with the host, where it does not fit whole
+  // Of each card of `device` (auto: of the machine, every one): one that has none, or is beyond
+  // them, is not opened. Empty: not given.
+  std::span<const double> shares = {};
 };
 
 // What `load` makes on the cards that are named, all of them; for "auto" on the first card that
-// holds it whole, else on all that can be used together, else on the first that holds a split, with
-// a warning in the log for each card before. What is refused for want of a card's memory names who
-// holds it. The Error of the last refusal is thrown. `load` gets `may_split` as it counts for these
-// cards.
+// holds it whole, else on all that can be used together, else, where they cannot all take their
+// part, on the first that holds a split; with a warning in the log for what was tried before. What
+// is refused for want of a card's memory names who holds it. The Error of the last refusal is
+// thrown. `load` gets `may_split` as it counts for these cards.
 template <class Loaded>
 using LoadOn = std::function<Loaded(std::span<const CardInfo> cards, bool may_split)>;
 template <class Loaded>
 Loaded LoadOnCards(const CardDriver& driver, const CardChoice& choice, const LoadOn<Loaded>& load);
 
-void WarnNotOnCard(const CardInfo& card, const Error& error);
+// Whether the i-th card of the choice may get layers.
+inline bool HasShare(const CardChoice& choice, size_t i) {
+  return choice.shares.empty() || (i < choice.shares.size() && choice.shares[i] > 0);
+}
+
+// Of one card, or of several together.
+void WarnNotOn(std::span<const CardInfo> cards, const Error& error);
+
+// For each card a line that names it, where it is one of several, and who holds its memory.
+std::string HoldersOf(std::span<const CardInfo> cards, const CardDriver& driver);
 
 // Those that a list names, in its order. Throws as FindCard does.
 std::vector<CardInfo> FindCards(std::span<const CardInfo> cards, const std::string& list);
@@ -198,16 +210,17 @@ Loaded LoadOnCards(const CardDriver& driver, const CardChoice& choice, const Loa
   const std::vector<CardInfo> cards = ListCards(driver);
   const auto load_on = [&](std::vector<CardInfo> chosen, bool may_split) {
     try {
-      for (CardInfo& card : chosen) UseCard(&card, driver);
+      for (size_t i = 0; i < chosen.size(); ++i) {
+        if (HasShare(choice, i)) UseCard(&chosen[i], driver);
+      }
       return load(chosen, may_split);
     } catch (const CardMemoryError& error) {
-      std::string holders;
-      for (const CardInfo& card : chosen) holders += driver.holders(card).Lines();
-      throw Error(ErrorKind::kNoMemory, error.what() + holders);
+      throw Error(ErrorKind::kNoMemory, error.what() + HoldersOf(chosen, driver));
     }
   };
   if (choice.device != "auto") return load_on(FindCards(cards, choice.device), choice.may_split);
-  if (cards.size() == 1) return load_on(cards, choice.may_split);
+  // Shares count the machine's cards: with one left out they would be other cards'.
+  if (cards.size() == 1 || !choice.shares.empty()) return load_on(cards, choice.may_split);
   // On the first of them where it can be; nothing where it can be on none.
   const auto on_one = [&](bool may_split) -> std::optional<Loaded> {
     for (const CardInfo& card : cards) {
@@ -217,7 +230,7 @@ Loaded LoadOnCards(const CardDriver& driver, const CardChoice& choice, const Loa
         const bool of_this_card =
             error.kind() == ErrorKind::kNoMemory || error.kind() == ErrorKind::kDevice;
         if (!of_this_card) throw;
-        WarnNotOnCard(card, error);
+        WarnNotOn({&card, 1}, error);
       }
     }
     return std::nullopt;
@@ -225,11 +238,16 @@ Loaded LoadOnCards(const CardDriver& driver, const CardChoice& choice, const Loa
   if (!choice.together) {
     if (std::optional<Loaded> loaded = on_one(false)) return std::move(*loaded);
   }
+  const std::vector<CardInfo> usable = UsableCards(cards, driver);
   try {
-    return load_on(UsableCards(cards, driver), choice.may_split);
+    return load_on(usable, choice.may_split);
   } catch (const Error& error) {
-    // One of them may be too small for its part.
-    if (error.kind() != ErrorKind::kNoMemory || !choice.may_split || choice.together) throw;
+    // One of them may be too small for its part, or fail; or the model cannot be cut.
+    const bool of_several = error.kind() == ErrorKind::kNoMemory ||
+                            error.kind() == ErrorKind::kDevice ||
+                            error.kind() == ErrorKind::kUnsupported;
+    if (!of_several || !choice.may_split || choice.together) throw;
+    WarnNotOn(usable, error);
     if (std::optional<Loaded> loaded = on_one(true)) return std::move(*loaded);
     throw;
   }

@@ -18,8 +18,9 @@ std::unique_ptr<Seat> LoadCardSeat(const model::ModelFile& model, const SeatSour
                                    const SeatOptions& options) {
   const CardChoice choice = {
       .device = options.device,
-      .together = !options.shares.empty() || options.placing.place == memory::Place::kSplit,
-      .may_split = options.auto_splits && options.placing.place == memory::Place::kAuto};
+      .together = options.placing.place == memory::Place::kSplit,
+      .may_split = options.auto_splits && options.placing.place == memory::Place::kAuto,
+      .shares = options.shares};
   SeatOptions with = options;
   return LoadOnCards<std::unique_ptr<Seat>>(
       RealDriver(), choice, [&](std::span<const CardInfo> cards, bool may_split) {

@@ -48,7 +48,7 @@ void CheckSplit(const plugin::Description& description, const CardWeightLayout& 
   if (description.draft_entry) {
     throw Error(ErrorKind::kUnsupported,
                 "--draft mtp: a model with its draft head is not split between card and host in "
-                "this version; take --draft lookup, or a card that holds all of it");
+                "this version; take --draft lookup, or cards that hold all of it");
   }
   HostExperts::Check(description);
   for (const plugin::Bank& bank : description.banks) {
@@ -140,7 +140,6 @@ uint64_t LoadBytes(const model::ModelFile& model, const plugin::Description& of_
 CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
                    const SeatOptions& options, std::span<const CardInfo> cards)
     : Seat(source, options),
-      name_(NameOf(cards)),
       deadline_(options.hand_off_deadline),
       observe_(options.observe),
       part_rows_(limits_.rows_max),
@@ -168,6 +167,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
     rooms_used.push_back(rooms[i]);
     layers_used.push_back(layers[i]);
   }
+  name_ = NameOf(used);
   std::vector<CardStagePlan> plans;
   placement_ =
       ChooseOnCards(options, description_, rooms_used, layers_used, [&](memory::Place place) {
@@ -380,6 +380,7 @@ memory::StageSizes CardSeat::StageToPlan(const model::ModelFile& model,
   plan.loading = layout.staging_bytes();
   return plan;
 }
+
 memory::SeatSizes CardSeat::SizesToPlan(const model::ModelFile& model, const SeatOptions& options,
                                         const CardWeightLayout& whole,
                                         std::span<const CardStagePlan> stages,
@@ -579,16 +580,15 @@ void CardSeat::Start(Programs programs) {
   try {
     for (const PassPart& part : parts_) StartPart(programs, part);
   } catch (...) {
-    // What was enqueued ends on its own: nothing waits for the host any more.
-    if (host_ != nullptr) {
-      host_->page().Drain();
-      const std::chrono::steady_clock::time_point until =
-          std::chrono::steady_clock::now() + deadline_;
-      const auto working = [](const std::unique_ptr<CardStage>& stage) {
-        return cudaStreamQuery(stage->stream()) == cudaErrorNotReady;
-      };
-      while (std::ranges::any_of(stages_, working) && std::chrono::steady_clock::now() < until) {
-      }
+    // What was enqueued, on earlier cards too, ends on its own: nothing waits for the host any
+    // more.
+    if (host_ != nullptr) host_->page().Drain();
+    const std::chrono::steady_clock::time_point until =
+        std::chrono::steady_clock::now() + deadline_;
+    const auto working = [](const std::unique_ptr<CardStage>& stage) {
+      return cudaStreamQuery(stage->stream()) == cudaErrorNotReady;
+    };
+    while (std::ranges::any_of(stages_, working) && std::chrono::steady_clock::now() < until) {
     }
     throw;
   }
@@ -828,7 +828,7 @@ std::string CardSeat::LoadLine() const {
   std::string line;
   for (const auto& stage : stages_) {
     line += (line.empty() ? "" : "; ") + stage->weights().report().Line(stage->card().Id());
-    if (stage->split() == nullptr) continue;
+    if (stage->split() == nullptr || !stage->split()->HasPlaces()) continue;
     const memory::ShareRates& rates = stage->split()->share_rates();
     std::array<char, 160> prompts{};
     std::snprintf(

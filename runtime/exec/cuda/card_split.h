@@ -145,6 +145,8 @@ class CardSplit {
   bool HasFrames() const {
     return std::ranges::any_of(banks_, [&](uint32_t bank) { return frames_[bank] > 0; });
   }
+  // Whether any bank has places here, so that prompts bring experts.
+  bool HasPlaces() const { return std::ranges::find(has_places_, true) != has_places_.end(); }
   // What an expert of the first bank costs, from what host and link do now: between passes.
   memory::ResidencyRates MeasureRates() const;
   std::span<const int32_t> Map(size_t bank) const { return experts().Map(bank); }

@@ -350,7 +350,7 @@ void CardStage::RunObserved(const CardProgram& program, int32_t rows, bool seats
     const CardStep& step = program.steps()[i];
     observer->StepDone({.op = step.op,
                         .layer = step.layer,
-                        .first = i == 0 && layers_.first == 0,
+                        .first = i == 0 && program.imports().empty(),  // no stage ran before
                         .tasks = 1,
                         .seconds = static_cast<double>(milliseconds) * 1e-3});
   }

@@ -240,9 +240,10 @@ TEST(CardStages, CardsThatCannotBeAreRefusedByName) {
   for (int i = 0; i < 6; ++i) many += "," + first;  // Seedling has six layers
   for (const Case& of :
        {Case{first + ",CUDA99", {}, ErrorKind::kDevice, "CUDA99"},
-        Case{many, {}, ErrorKind::kUsage, "layers"}, Case{first, {1, 1}, ErrorKind::kUsage, ""},
-        Case{Joined(CardsOfStages(2)), {0, 0}, ErrorKind::kUsage, ""},
-        Case{Joined(CardsOfStages(2)), {2, -1}, ErrorKind::kUsage, ""}}) {
+        Case{many, {}, ErrorKind::kUsage, "layers"},
+        Case{first, {1, 1}, ErrorKind::kUsage, "2 shares"},
+        Case{Joined(CardsOfStages(2)), {0, 0}, ErrorKind::kUsage, "no share is above 0"},
+        Case{Joined(CardsOfStages(2)), {2, -1}, ErrorKind::kUsage, "must be 0 or more"}}) {
     SCOPED_TRACE(of.device);
     exec::SeatOptions options = SplitOptions(of.device, -1);
     options.shares = of.shares;

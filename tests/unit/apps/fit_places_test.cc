@@ -38,7 +38,8 @@ TEST(FitPlaces, TheFirstPlaceThatHoldsTheModelWholeIsAsMeant) {
   EXPECT_FALSE(IsAsMeant(PlacedOn("CUDA0,CUDA1", {10, 9}), false));
 }
 
-TEST(FitPlaces, SeveralCardsHoldItAsWellAsOneThatRefusedItAndTheHostDoesNot) {
+TEST(FitPlaces, OtherCardsHoldItAsWellAsOneThatRefusedItAndTheHostDoesNot) {
+  EXPECT_TRUE(IsAsMeant(PlacedOn("CUDA1", {10}), true));
   EXPECT_TRUE(IsAsMeant(PlacedOn("CUDA0,CUDA1", {10, 10}), true));
   EXPECT_FALSE(IsAsMeant(PlacedOn("host", {}), true));
 }

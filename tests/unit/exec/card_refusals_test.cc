@@ -221,6 +221,57 @@ TEST(CardRefusals, CardsAskedForTogetherAreNotTriedAlone) {
   EXPECT_EQ(WholeOrSplit(cards, true, "auto", true), "whole on CUDA0+CUDA1");
 }
 
+TEST(CardRefusals, WhereSeveralCardsCannotHaveTheModelCutOneHasItSplit) {
+  for (const ErrorKind kind : {ErrorKind::kUnsupported, ErrorKind::kDevice}) {
+    const auto load = [&](std::span<const CardInfo> cards, bool may_split) {
+      if (cards.size() > 1) throw Error(kind, "not on several");
+      if (!may_split) throw CardMemoryError("it does not fit");
+      return Ids(cards);
+    };
+    const auto on = [&](CardChoice choice) {
+      return LoadOnCards<std::string>(Driver({{}, {}}), choice, load);
+    };
+    EXPECT_EQ(on({.device = "auto", .may_split = true}), "CUDA0");
+    EXPECT_EQ(RefusalOf([&] { on({.device = "auto"}); }).kind, kind);
+    EXPECT_EQ(RefusalOf([&] { on({.device = "auto", .together = true, .may_split = true}); }).kind,
+              kind);
+    EXPECT_EQ(RefusalOf([&] { on({.device = "CUDA0,CUDA1", .may_split = true}); }).kind, kind);
+  }
+}
+
+// "CUDA0+CUDA1 CUDA1": the cards that are loaded on, and of these the ones that were opened.
+std::string ByShares(const std::vector<FakeCard>& cards, const std::vector<double>& shares,
+                     const std::string& device = "auto") {
+  return LoadOnCards<std::string>(
+      Driver(cards), {.device = device, .shares = shares}, [](std::span<const CardInfo> on, bool) {
+        std::vector<CardInfo> opened(on.begin(), on.end());
+        std::erase_if(opened, [](const CardInfo& card) { return !card.free_bytes.has_value(); });
+        return Ids(on) + " " + Ids(opened);
+      });
+}
+
+TEST(CardRefusals, SharesCountEveryCardOfTheMachineAndOpenThoseThatHaveOne) {
+  EXPECT_EQ(ByShares({{}, {}, {}}, {3, 0, 1}), "CUDA0+CUDA1+CUDA2 CUDA0+CUDA2");
+  EXPECT_EQ(ByShares({{}, {}, {}}, {0, 1}), "CUDA0+CUDA1+CUDA2 CUDA1");
+  EXPECT_EQ(ByShares({{}, {}, {}}, {1}, "CUDA2,CUDA0"), "CUDA2+CUDA0 CUDA2");
+  // One that cannot be used may go without a share, but does not hand its own to the next.
+  EXPECT_EQ(ByShares({{.capability = 75}, {}}, {0, 1}), "CUDA0+CUDA1 CUDA1");
+  const Refusal refusal = RefusalOf([] { ByShares({{.capability = 75}, {}, {}}, {3, 1}); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kDevice);
+  EXPECT_THAT(refusal.message, HasSubstr("CUDA0: Fake 0, compute capability 7.5"));
+}
+
+TEST(CardRefusals, OfSeveralCardsEachIsNamedBeforeItsHolders) {
+  const Refusal refusal = RefusalOf([] {
+    LoadOnCards<std::string>(Driver({{}, {}}), {.device = "CUDA0,CUDA1"},
+                             [](std::span<const CardInfo>, bool) -> std::string {
+                               throw CardMemoryError("it does not fit");
+                             });
+  });
+  EXPECT_THAT(refusal.message, AllOf(HasSubstr("it does not fit\nCUDA0:\n  held by pid 22"),
+                                     HasSubstr("\nCUDA1:\n  no other process")));
+}
+
 TEST(CardRefusals, NamedCardsAreTakenInTheOrderNamed) {
   const std::vector<FakeCard> cards = {{.free = 50 * kGiB}, {.free = 50 * kGiB}, {}};
   EXPECT_EQ(WholeOrSplit(cards, true, "CUDA2,CUDA0"), "whole on CUDA2+CUDA0");
