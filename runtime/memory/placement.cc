@@ -106,6 +106,7 @@ Placement Started(Place place, const SeatSizes& sizes, const HostRoom& host) {
   placement.slots = sizes.slots;
   placement.slot_context = sizes.slot_context;
   placement.rows_max = sizes.rows_max;
+  placement.batch_rows = sizes.batch_rows;
   for (const BankShape& bank : sizes.banks) placement.experts.push_back(bank.experts);
   placement.host = MemoryPlan(host.budget, host.budget == 0 ? host.available : std::nullopt);
   return placement;
@@ -347,7 +348,8 @@ std::string Placement::Line() const {
   if (place == Place::kSplit) line += FramesText(*this);
   line += Count(static_cast<uint64_t>(slots), "slot") + " of " +
           Count(static_cast<uint64_t>(slot_context), "row") + ", ubatch " +
-          std::to_string(rows_max) + "; ";
+          std::to_string(rows_max) +
+          (batch_rows > rows_max ? " of a batch of " + std::to_string(batch_rows) : "") + "; ";
   for (const PlacedStage& stage : stages) line += stage.plan.Line() + "; ";
   return line + host.Line();
 }

@@ -82,7 +82,9 @@ struct StageSizes {
 struct SeatSizes {
   int32_t slots = 1;
   int32_t slot_context = 0;
-  int32_t rows_max = 0;
+  int32_t rows_max = 0;  // computed at once (the ubatch)
+  // Of a pass, which stages take in parts of rows_max at the same time; fewer: it is no larger.
+  int32_t batch_rows = 0;
 
   std::vector<BankShape> banks = {};
   std::vector<StageSizes> stages = {};  // one a card; none: on the host
@@ -144,7 +146,8 @@ struct Placement {
   std::string device = {};     // as --device takes it: "CUDA0"; "CUDA0,CUDA1"; "host"
   int32_t slots = 1;
   int32_t slot_context = 0;
-  int32_t rows_max = 0;
+  int32_t rows_max = 0;  // as SeatSizes has both
+  int32_t batch_rows = 0;
   // By bank: how many there are, and how many lie on its card: those of ids [0, frames).
   std::vector<uint32_t> experts = {};
   std::vector<uint32_t> frames = {};

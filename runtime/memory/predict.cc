@@ -26,9 +26,9 @@ constexpr double kMacsOf4096 = 590e9;
 // A bank of a prompt beside card, link and host: waiting for picks, the map and the rows, launches
 // that begin only then (docs/measurements/split.md).
 constexpr double kPromptBankSeconds = 100e-6;
-// From one card to the next: the rows that cross, and the launch behind them. An estimate for a row
-// of some KiB; it has not been measured on two cards yet.
-constexpr double kHopSeconds = 10e-6;
+// From one card to the next: the rows that cross, and the launch behind them (docs/measurements/
+// card.md: 23 to 26 us of 1.1 and of 3.9 ms a pass).
+constexpr double kHopSeconds = 25e-6;
 // docs/measurements/cpu.md: decode reads weights at 0.78 to 0.97 of what the pool reads; a prompt
 // has 0.75 of the multiply-adds of the kernels alone.
 constexpr double kHostReadShare = 0.88;
@@ -221,13 +221,18 @@ Prediction Predict(const Placement& placement, const SeatWork& work, const Machi
                    int32_t depth, int32_t prompt_rows) {
   Prediction prediction;
   const int32_t most = std::max(1, placement.rows_max);
-  const int32_t rows = prompt_rows > 0 ? std::min(prompt_rows, most) : most;
+  // Of a prompt's pass, and of each of its parts, which are under way at once.
+  const int32_t whole = std::max(most, placement.batch_rows);
+  const int32_t asked = prompt_rows > 0 ? std::min(prompt_rows, whole) : whole;
+  const int32_t parts = (asked + most - 1) / most;
+  const int32_t rows = (asked + parts - 1) / parts;
   const auto decode = [&](const Times& times) {
     prediction.decode = 1 / times.total();
     prediction.decode_by = times.By();
   };
-  const auto prompt = [&](const Times& times) {
-    prediction.prompt = rows / times.total();
+  // The first part goes through all stages; the others follow in the time of the slowest.
+  const auto prompt = [&](const Times& times, double slowest = 0) {
+    prediction.prompt = parts * rows / (times.total() + (parts - 1) * slowest);
     prediction.prompt_by = times.By();
   };
   const bool host_reads = rates.host_read > 0;
@@ -243,6 +248,7 @@ Prediction Predict(const Placement& placement, const SeatWork& work, const Machi
   const double hops = Real(stages.size() - 1) * kHopSeconds;
   Times step{.card = kPassSeconds + hops};
   Times pass{.card = hops};
+  double slowest = 0;
   bool steps = true;
   bool passes = true;
   for (const StageWork& of : stages) {
@@ -252,10 +258,13 @@ Prediction Predict(const Placement& placement, const SeatWork& work, const Machi
   }
   for (const StageWork& of : stages) {
     if (steps) step += CardStep(placement, work, of, rates, depth);
-    if (passes) pass += CardPrompt(placement, work, of, rates, rows);
+    if (!passes) continue;
+    const Times here = CardPrompt(placement, work, of, rates, rows);
+    slowest = std::max(slowest, here.total());
+    pass += here;
   }
   if (steps) decode(step);
-  if (passes) prompt(pass);
+  if (passes) prompt(pass, slowest);
   return prediction;
 }
 

@@ -80,8 +80,8 @@ struct Prediction {
   std::string prompt_by = {};
 };
 
-// Decode after `depth` rows of context; prompts in passes of `prompt_rows` rows, 0: of as many as a
-// pass can have.
+// Decode after `depth` rows of context; prompts in passes of `prompt_rows` rows, at most as many as
+// a pass can have (0: so many), in the parts that stages overlap in.
 Prediction Predict(const Placement& placement, const SeatWork& work, const MachineRates& rates,
                    int32_t depth, int32_t prompt_rows = 0);
 

@@ -120,7 +120,7 @@ double Predicted(const BenchCase& what, const memory::Placement& placement,
     const auto depth = static_cast<int32_t>(what.depth + what.tokens / 2);
     return memory::Predict(placement, work, *rates, depth).decode;
   }
-  const auto rows = static_cast<int32_t>(std::min<int64_t>(placement.rows_max, what.prompt));
+  const auto rows = static_cast<int32_t>(std::min<int64_t>(INT32_MAX, what.prompt));
   return memory::Predict(placement, work, *rates, 0, rows).prompt;
 }
 

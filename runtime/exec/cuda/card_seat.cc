@@ -388,6 +388,7 @@ memory::SeatSizes CardSeat::SizesToPlan(const model::ModelFile& model, const Sea
   const bool split = place == memory::Place::kSplit;
   memory::SeatSizes plan = Seat::SizesToPlan();
   plan.rows_max = part_rows_;
+  plan.batch_rows = limits_.rows_max;
   const auto parts = static_cast<uint64_t>(limits_.rows_max / part_rows_);
   for (size_t i = 0; i < plan.banks.size(); ++i) {
     plan.banks[i].card_parts = ExpertParts(description_.banks[i], whole);

@@ -86,7 +86,7 @@ class CardSeat : public Seat {
                                  const CardStagePlan& stage, bool split) const;
   void MakeStages(const model::ModelFile& model, const SeatOptions& options,
                   std::vector<CardStagePlan> plans);
-  // That a bank's experts lie with; null where it has no stage.
+  // That a bank's experts lie with.
   const CardStage& StageOf(size_t bank) const { return *stages_[stage_of_[bank]]; }
   CardStage& last_stage() const { return *stages_.back(); }
   uint64_t LogitRowBytes() const {
