@@ -228,7 +228,7 @@ TEST(CardRefusals, WhereSeveralCardsCannotHaveTheModelCutOneHasItSplit) {
       if (!may_split) throw CardMemoryError("it does not fit");
       return Ids(cards);
     };
-    const auto on = [&](CardChoice choice) {
+    const auto on = [&](const CardChoice& choice) {
       return LoadOnCards<std::string>(Driver({{}, {}}), choice, load);
     };
     EXPECT_EQ(on({.device = "auto", .may_split = true}), "CUDA0");
