@@ -42,8 +42,8 @@ void EventLines::Write(std::string_view event, std::vector<serve::Json::Member> 
   out_ << text << std::flush;
 }
 
-serve::Json PlanJson(const memory::MemoryPlan& plan) {
-  Json json = Json::Object({{"device", plan.of() == memory::PlanOf::kHost ? "host" : "card"}});
+serve::Json HostPlanJson(const memory::MemoryPlan& plan) {
+  Json json = Json::Object({{"device", "host"}});
   SetNumbers(plan, json);
   return json;
 }
@@ -59,7 +59,7 @@ serve::Json StageJson(const memory::PlacedStage& stage) {
 serve::Json PlansJson(const memory::Placement& placement) {
   Json plans = Json::Array();
   for (const memory::PlacedStage& stage : placement.stages) plans.Append(StageJson(stage));
-  plans.Append(PlanJson(placement.host));
+  plans.Append(HostPlanJson(placement.host));
   return plans;
 }
 

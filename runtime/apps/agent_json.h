@@ -32,8 +32,9 @@ class EventLines {
   std::mutex mutex_;
 };
 
-// One plan: {"device": "host", "free", "need", "fits", "terms": {name: bytes}, "mapped": {…}}.
-serve::Json PlanJson(const memory::MemoryPlan& plan);
+// The host's plan: {"device": "host", "free", "need", "fits", "terms": {name: bytes}, "mapped":
+// {…}}.
+serve::Json HostPlanJson(const memory::MemoryPlan& plan);
 // A stage's: {"device": "card", "id": "CUDA0", "layers": [first, end], "free", …}.
 serve::Json StageJson(const memory::PlacedStage& stage);
 // A list of them: the stages', then the host's.

@@ -105,7 +105,7 @@ class Report {
     plan_ = Json::Object({{"place", memory::NameOf(planned.placement.place)},
                           {"line", line_},
                           {"devices", std::move(devices)},
-                          {"host", PlanJson(planned.placement.host)},
+                          {"host", HostPlanJson(planned.placement.host)},
                           {"experts_on_card", std::move(experts)}});
     Predict(planned);
     slots_ = SlotsJson(planned.options);

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "runtime/base/error.h"
+#include "runtime/base/trimmed.h"
 #include "runtime/base/utf8.h"
 
 namespace bloomery::exec {
@@ -12,12 +13,6 @@ namespace {
 constexpr std::string_view kCard = "CUDA";
 
 bool IsNoCard(std::string_view name) { return name == "auto" || name == "none" || name == "cpu"; }
-
-std::string_view Trimmed(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
 
 // "CUDA" and a number as it is written.
 std::optional<uint32_t> CardOf(std::string_view name) {

@@ -38,7 +38,6 @@ class MemoryPlan {
   uint64_t limit() const { return budget_ != 0 ? budget_ : available_ ? available_->bytes : 0; }
   uint64_t total() const;
   PlanOf of() const { return of_; }
-  const std::string& card() const { return card_; }
   // Whose number the limit is: "budget", "MemAvailable", …; empty where there is none.
   std::string limit_source() const;
 

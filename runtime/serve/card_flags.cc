@@ -7,6 +7,7 @@
 #include <set>
 
 #include "runtime/base/error.h"
+#include "runtime/base/trimmed.h"
 #include "runtime/base/utf8.h"
 #include "runtime/exec/device_names.h"
 
@@ -24,12 +25,6 @@ constexpr uint64_t kFitMarginMib = 1024;
 
 [[noreturn]] void Contradicts(const std::string& flag, const std::string& other) {
   Refuse(flag, "cannot be given together with " + other);
-}
-
-std::string_view Trimmed(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
 }
 
 // The parts between commas or slashes, spaces around them left out.

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "runtime/base/trimmed.h"
 #include "runtime/serve/errors.h"
 
 namespace bloomery::serve {
@@ -15,12 +16,6 @@ constexpr std::string_view kContentSecurity =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types dompurify";
-
-std::string_view Trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
 
 // Calls `use` with each part of a list between commas, without the blanks around it, until it
 // returns true; whether it did.

@@ -635,7 +635,7 @@ void CardSeat::StartPart(Programs programs, const PassPart& part) {
 void CardSeat::KeepLogits(const PassPart& part) {
   const CardStage& stage = last_stage();
   for (int32_t i = 0; i < part.logits; ++i) {
-    const auto row = static_cast<size_t>(part.first_logits + i);
+    const auto row = static_cast<size_t>(part.first_logits) + static_cast<size_t>(i);
     PinnedBuffer& home = host_logits_[row];
     if (home.size() == 0) home = PinnedBuffer(LogitRowBytes(), "a row of logits");
     CheckCuda(

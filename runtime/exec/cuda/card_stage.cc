@@ -19,6 +19,7 @@
 #include "kernels-common/moe/cuda/rows_experts.h"
 #include "kernels-common/norm/cuda/norm.h"
 #include "runtime/base/error.h"
+#include "runtime/base/log.h"
 
 namespace bloomery::exec {
 
@@ -219,7 +220,11 @@ void CardStage::OpenWay(const CardStage& from) const {
   int can = 0;
   CheckCuda(cudaDeviceCanAccessPeer(&can, card_.ordinal, from.card_.ordinal),
             "asking whether " + card_.Id() + " reads " + from.card_.Id());
-  if (can == 0) return;  // the driver takes the copies through the host
+  if (can == 0) {
+    LOG(INFO) << card_.Id() << " cannot read " << from.card_.Id()
+              << ": the driver takes rows from card to card through the host";
+    return;
+  }
   const cudaError_t status = cudaDeviceEnablePeerAccess(from.card_.ordinal, 0);
   if (status == cudaErrorPeerAccessAlreadyEnabled) {
     cudaGetLastError();  // no failure, but the next launch would report it

@@ -265,7 +265,7 @@ TEST(PlacementOnCards, EachStageHasAsManyFramesAsFitItsOwnCard) {
   EXPECT_EQ(Term(split.host, "pinned"), 3 * kMiB);
   EXPECT_EQ(split.host.terms().size(), 2U);
   ASSERT_EQ(split.Plans().size(), 3U);
-  EXPECT_EQ(split.Plans()[1].card(), "CUDA1");
+  EXPECT_THAT(split.Plans()[1].Line(), HasSubstr("CUDA1 plan: weights "));
   EXPECT_EQ(split.StageOf(2)->device, "CUDA0");
   EXPECT_EQ(split.StageOf(3)->device, "CUDA1");
   EXPECT_EQ(split.StageOf(4), nullptr);
