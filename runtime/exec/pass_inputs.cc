@@ -13,7 +13,7 @@ namespace bloomery::exec {
 
 void SetLanes(memory::Lanes& lanes, std::span<const PassRow> rows,
               std::span<const bl_segment> segments, std::span<int32_t> lane_in,
-              std::span<int32_t> lane_out) {
+              std::span<int32_t> lane_out, std::span<const int32_t> before) {
   std::array<int32_t, limits::kWindowRowsMax> claimed{};
   for (const bl_segment& segment : segments) {
     const int32_t lane = lanes.Holding(segment.slot, segment.index0);
@@ -34,7 +34,8 @@ void SetLanes(memory::Lanes& lanes, std::span<const PassRow> rows,
                                             " states of one pass are to be kept, of " +
                                             std::to_string(lanes.lanes_of_slot()) + " lanes");
     }
-    lanes.Claim(segment.slot, segment.index0, std::span(claimed).first(count));
+    const int32_t kept_length = before.empty() ? 0 : before[static_cast<size_t>(segment.slot)];
+    lanes.Claim(segment.slot, segment.index0, std::span(claimed).first(count), kept_length);
     count = 0;
     for (size_t row = first; row < end; ++row) {
       if (kept(row)) lane_out[row] = claimed[count++];

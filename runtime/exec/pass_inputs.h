@@ -18,10 +18,11 @@ namespace bloomery::exec {
 // For each segment of a pass: the lane that its first row reads, which holds its slot's length (-1
 // for no rows), and those that its last row, and each that is `keep`, leave the state in, which it
 // claims. Other rows' are not touched. Throws Error(kInternal) for a slot whose state is not there,
-// or that has too few lanes.
+// or that has too few lanes. `before`: the slots' lengths before a pass of which these rows are a
+// part, whose states stay; empty: they are the whole pass.
 void SetLanes(memory::Lanes& lanes, std::span<const PassRow> rows,
               std::span<const bl_segment> segments, std::span<int32_t> lane_in,
-              std::span<int32_t> lane_out);
+              std::span<int32_t> lane_out, std::span<const int32_t> before = {});
 
 class PassInputs {
  public:

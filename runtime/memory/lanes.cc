@@ -18,14 +18,15 @@ int32_t Lanes::Claim(int32_t slot, int32_t length) {
   return claimed;
 }
 
-void Lanes::Claim(int32_t slot, int32_t length, std::span<int32_t> claimed) {
+void Lanes::Claim(int32_t slot, int32_t length, std::span<int32_t> claimed, int32_t before) {
   assert(!claimed.empty() && claimed.size() < static_cast<size_t>(lanes_of_slot_));
   const int32_t held = Holding(slot, length);
+  const int32_t kept = Holding(slot, before);
   for (size_t n = 0; n < claimed.size(); ++n) {
     const auto taken = claimed.first(n);
     int32_t best = kNone;
     for (int32_t lane = 0; lane < lanes_of_slot_; ++lane) {
-      if (lane == held || std::ranges::find(taken, lane) != taken.end()) continue;
+      if (lane == held || lane == kept || std::ranges::find(taken, lane) != taken.end()) continue;
       if (best == kNone || At(slot, lane) < At(slot, best)) best = lane;
     }
     claimed[n] = best;

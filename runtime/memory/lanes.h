@@ -1,8 +1,9 @@
 // Which lane of its fixed planes holds a slot's state after how many rows. A recurrent state is
 // overwritten by the next row and cannot be cut by position; so a pass reads one lane and writes
 // others, one behind each row that its slot may be cut back to, and the lane that it read still
-// holds the state from before it: what a failed pass goes back to. Bookkeeping alone: the bytes lie
-// in the stores of planes. The engine's thread, between passes.
+// holds the state from before it: what a failed pass goes back to. A pass in parts takes one more:
+// each part reads what the one before wrote, and the state from before all of them stays.
+// Bookkeeping alone: the bytes lie in the stores of planes. The engine's thread, between passes.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,10 @@ namespace bloomery::memory {
 
 // Lanes of a slot that passes take turns on, where a pass writes one.
 inline constexpr int32_t kLanesOfSlot = 2;
-// The same where a pass writes up to `window_rows`.
-constexpr int32_t LanesOfWindow(int32_t window_rows) { return window_rows + 1; }
+// The same where a pass writes up to `window_rows`, and may have `parts`.
+constexpr int32_t LanesOfWindow(int32_t window_rows, int32_t parts = 1) {
+  return window_rows + (parts > 1 ? 2 : 1);
+}
 
 class Lanes {
  public:
@@ -34,8 +37,9 @@ class Lanes {
   // that length. Holds nothing from now on.
   int32_t Claim(int32_t slot, int32_t length);
   // The same for several rows of a pass: as many lanes as `claimed` has room for, at most all but
-  // one.
-  void Claim(int32_t slot, int32_t length, std::span<int32_t> claimed);
+  // one. Nor the one that holds `before`, the length before a pass of which this is a later part:
+  // then at most all but two.
+  void Claim(int32_t slot, int32_t length, std::span<int32_t> claimed, int32_t before = 0);
   void Set(int32_t slot, int32_t lane, int32_t length) { At(slot, lane) = length; }
   // Forgets what lies behind `length`.
   void Cut(int32_t slot, int32_t length);

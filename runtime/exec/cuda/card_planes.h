@@ -25,6 +25,7 @@ class SlotRows {
            int32_t pass_rows);
 
   int32_t Length(int32_t slot) const { return lengths_[static_cast<size_t>(slot)]; }
+  std::span<const int32_t> lengths() const { return lengths_; }
   void SetLength(int32_t slot, int32_t length);
   memory::Rings& rings() { return rings_; }
   const memory::Rings& rings() const { return rings_; }

@@ -192,9 +192,9 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
 }
 
 // While one card is at a part, another can be at the next. Not where the host works inside of
-// passes, and where rows overwrite a state: a pass that fails is cut back to before its first part.
+// passes.
 int32_t CardSeat::PartsOf(const SeatOptions& options, size_t stages, bool split) const {
-  if (stages < 2 || split || lanes_ || !options.observe.empty()) return 1;
+  if (stages < 2 || split || !options.observe.empty()) return 1;
   return std::max(1, std::min(options.batch_rows, limits::kUbatchRowsMax) / part_rows_);
 }
 
@@ -292,6 +292,7 @@ void CardSeat::MakeStages(const model::ModelFile& model, const SeatOptions& opti
     bytes += LoadBytes(model, plan.Describe(description_), seat.frames);
   }
   const int32_t parts = limits_.rows_max / part_rows_;
+  if (lanes_) lanes_.emplace(limits_.slots, LanesOfSlot());
   words_in_ = PinnedBuffer(static_cast<uint64_t>(parts) * words_bytes_, "the rows of a pass");
   seat.alone = plans.size() == 1;
   seat.parts = parts;
@@ -460,6 +461,7 @@ void CardSeat::WriteParts(std::span<const PassRow> rows) {
     part.bucket = BucketOf(buckets_, of_part.size());
     const CardRows in = WriteInputs(last_stage().pass(part.bucket).program, part, of_part);
     WriteStates(in, of_part);
+    KeepStates(in, of_part);
     part.logits = *in.word(CardRows::kLiveLogits);
     last_logits_ += part.logits;
     parts_.push_back(part);
@@ -510,7 +512,7 @@ void CardSeat::WriteStates(const CardRows& in, std::span<const PassRow> rows) {
     const std::span lane_out(in.array(CardRows::kLaneOut), rows.size());
     std::ranges::fill(lane_in, memory::Lanes::kNone);
     std::ranges::fill(lane_out, memory::Lanes::kNone);
-    SetLanes(*lanes_, rows, segments_, lane_in, lane_out);
+    SetLanes(*lanes_, rows, segments_, lane_in, lane_out, rows_->lengths());
   }
   *in.word(CardRows::kSegments) = static_cast<int32_t>(segments_.size());
 }
@@ -536,28 +538,33 @@ void CardSeat::Run(std::span<const PassRow> rows) {
     }
   }
   std::fill(fetched_.begin(), fetched_.end(), false);
-  WriteParts(rows);
-  Start(Programs::kPasses);
-  Finish(Programs::kPasses);
-  const int32_t failed = FailedRow();
-  if (failed != INT32_MAX) FailPass("of the card", -1, BL_BAD_DATA, failed, rows);
+  try {
+    WriteParts(rows);
+    Start(Programs::kPasses);
+    Finish(Programs::kPasses);
+    const int32_t failed = FailedRow();
+    if (failed != INT32_MAX) FailPass("of the card", -1, BL_BAD_DATA, failed, rows);
+  } catch (...) {
+    ForgetStates(rows);
+    throw;
+  }
   ran_ = true;
   CountPass(rows.size());
   for (const PassRow& row : rows) rows_->SetLength(row.slot, row.index + 1);
-  KeepLanes(rows);
   RecordPicks(rows.size());
   driver().PassRan(rows, host_ == nullptr ? 0 : host_->experts().counts().seconds);
 }
 
-// Where there are lanes a pass has one part.
-void CardSeat::KeepLanes(std::span<const PassRow> rows) {
-  if (!lanes_) return;
-  CardRows in = last_stage().pass(parts_.front().bucket).program.inputs();
-  in.base = reinterpret_cast<int32_t*>(words_in_.data());
-  for (size_t i = 0; i < rows.size(); ++i) {
+void CardSeat::KeepStates(const CardRows& in, std::span<const PassRow> rows) {
+  for (size_t i = 0; lanes_ && i < rows.size(); ++i) {
     const int32_t lane = in.array(CardRows::kLaneOut)[i];
     if (lane >= 0) lanes_->Set(rows[i].slot, lane, rows[i].index + 1);
   }
+}
+
+void CardSeat::ForgetStates(std::span<const PassRow> rows) {
+  if (!lanes_) return;
+  for (const PassRow& row : rows) lanes_->Cut(row.slot, Length(row.slot));
 }
 
 // Of the pass that has ended; INT32_MAX: none.

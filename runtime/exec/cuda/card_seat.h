@@ -102,7 +102,9 @@ class CardSeat : public Seat {
   }
   // Rows of logits that the host has room for before the first pass.
   int32_t HostLogitRows() const { return TopRows(limits_.logit_rows_max); }
-  int32_t LanesOfSlot() const { return memory::LanesOfWindow(limits_.window_rows); }
+  int32_t LanesOfSlot() const {
+    return memory::LanesOfWindow(limits_.window_rows, limits_.rows_max / part_rows_);
+  }
   // Whether somebody wants to know what rows pick: a trace, or a policy.
   static bool PicksAsked(const SeatOptions& options, bool split) {
     return split || !options.residency.trace.empty();
@@ -122,8 +124,10 @@ class CardSeat : public Seat {
                        std::span<const PassRow> rows);
   // The stretches of slots, and the lanes that they read and write.
   void WriteStates(const CardRows& in, std::span<const PassRow> rows);
-  // After a pass: what its lanes hold.
-  void KeepLanes(std::span<const PassRow> rows);
+  // Of a part whose words are written: what its lanes will hold. Of a pass that has failed: they do
+  // not.
+  void KeepStates(const CardRows& in, std::span<const PassRow> rows);
+  void ForgetStates(std::span<const PassRow> rows);
   // Of a step of drafts: each row reads its slot's state, or what the step before left.
   void WriteDraftStates(const CardRows& in, std::span<const DraftRow> rows);
   Drafted DraftedOfRow(size_t row) const;

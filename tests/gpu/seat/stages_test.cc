@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 
 #include "runtime/base/error.h"
 #include "runtime/exec/seat.h"
@@ -453,10 +454,6 @@ exec::SeatOptions OneAfterAnother(int32_t slots) {
   return options;
 }
 
-bool HasStates(const model::ModelFile& model) {
-  return model.metadata().FindString("general.architecture").value_or("") == "qwen35moe";
-}
-
 TEST(CardStages, APassInPartsIsAsManyPassesOneAfterAnother) {
   for (const StagedModel& model : StagedModels()) {
     SCOPED_TRACE(model.path);
@@ -466,9 +463,8 @@ TEST(CardStages, APassInPartsIsAsManyPassesOneAfterAnother) {
     for (const Cut& cut : {Halves(model), Thirds(model)}) {
       SCOPED_TRACE(NameOf(cut));
       const LoadedSeat staged = LoadThroughPlugin(model.path, InParts(cut, 2, 4));
-      // Where rows overwrite a state a pass has one part.
       const int32_t most = staged.seat->limits().rows_max;
-      EXPECT_EQ(most, HasStates(*one.model) ? kPartRows : 4 * kPartRows);
+      EXPECT_EQ(most, 4 * kPartRows);
       EXPECT_EQ(staged.seat->placement().rows_max, kPartRows);
       for (const int32_t batch : {most, most - 5, kPartRows, 1}) {
         if (batch % kPartRows != 0 && batch > 1) {
@@ -485,6 +481,78 @@ TEST(CardStages, APassInPartsIsAsManyPassesOneAfterAnother) {
       }
     }
   }
+}
+
+// The state from before a pass is there when its last part has failed, and rows go on from it.
+TEST(CardStages, APassThatFailsInALaterPartLeavesTheStateFromBeforeIt) {
+  const TempDir folder;
+  const std::string path = SourceDir() + "/tests/data/mini/qwen35moe/model.gguf";
+  constexpr int32_t kBefore = 2;
+  constexpr int32_t kRows =
+      9;  // of the first slot in the pass: parts of 4, 4 and 1 with the bad one
+  exec::SeatOptions on_cpu = SplitOptions("cpu", -1, 2);
+  on_cpu.observe = {"layer.3.router.ids"};
+  const LoadedSeat cpu = LoadThroughPlugin(path, on_cpu);
+  const auto picks_of = [&](std::span<const int32_t> tokens) {
+    cpu.seat->Cut(0, 0);
+    std::vector<exec::PassRow> rows;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      rows.push_back({.slot = 0, .index = static_cast<int32_t>(i), .token = tokens[i]});
+    }
+    cpu.seat->Run(rows);
+    const exec::Observation seen = cpu.seat->Observe("layer.3.router.ids");
+    return std::set<int32_t>(seen.Ints().begin(), seen.Ints().end());
+  };
+  // Rows that leave an expert alone, and a first token that picks it.
+  std::vector<int32_t> ids;
+  int32_t expert = -1;
+  for (uint32_t seed = 1; expert < 0 && seed < 500; ++seed) {
+    ids = SomeIds(kBefore + kRows, cpu.seat->limits().vocabulary, seed);
+    const std::set<int32_t> picked = picks_of(ids);
+    const auto experts = static_cast<int32_t>(cpu.seat->ReadResidency().banks[3].experts);
+    for (int32_t i = 0; i < experts && expert < 0; ++i) expert = picked.contains(i) ? -1 : i;
+  }
+  ASSERT_GE(expert, 0);
+  int32_t bad = -1;
+  int32_t good = -1;
+  for (int32_t token = 3; token < 1000 && (bad < 0 || good < 0); ++token) {
+    (picks_of({&token, 1}).contains(expert) ? bad : good) = token;
+  }
+  ASSERT_GE(bad, 0);
+  ASSERT_GE(good, 0);
+  exec::SeatOptions options = OnStages({2, 2}, 2);
+  options.rows_max = 4;
+  options.batch_rows = 12;
+  const LoadedSeat staged = LoadThroughPlugin(
+      WithHugeExpert(folder, *cpu.model, 3, static_cast<size_t>(expert)), options);
+  options = OnOneCard(2);
+  options.rows_max = 4;
+  const LoadedSeat one = LoadThroughPlugin(path, options);
+  for (exec::Seat* seat : {staged.seat.get(), one.seat.get()}) {
+    RunAll(*seat, std::span(ids).first(kBefore), kBefore);
+  }
+  std::vector<exec::PassRow> rows;
+  for (int32_t i = kBefore; i < kBefore + kRows; ++i) {
+    rows.push_back({.slot = 0, .index = i, .token = ids[static_cast<size_t>(i)], .logits = true});
+  }
+  rows.push_back({.slot = 1, .index = 0, .token = bad, .logits = true});
+  const Refusal refusal = RefusalOf([&] { staged.seat->Run(rows); });
+  EXPECT_NE(refusal.message.find("row 9 (slot 1, position 0)"), std::string::npos)
+      << refusal.message;
+  EXPECT_EQ(staged.seat->Length(0), kBefore);
+  staged.seat->Cut(0, kBefore);
+  staged.seat->Cut(1, 0);
+  ASSERT_EQ(staged.seat->Keepable(0, kBefore), kBefore);
+  rows.back().token = good;
+  staged.seat->Run(rows);
+  const Rows got = LogitsOf(*staged.seat, rows.size());
+  Rows expected;
+  for (size_t at = 0; at < rows.size(); at += 4) {
+    const auto part = std::span(rows).subspan(at, std::min<size_t>(4, rows.size() - at));
+    one.seat->Run(part);
+    for (std::vector<float>& row : LogitsOf(*one.seat, part.size())) expected.push_back(row);
+  }
+  EXPECT_EQ(FirstDifference(got, expected), "");
 }
 
 // Rows of slots that decode, in front of a prompt's: logits of a part that is not the last.

@@ -44,5 +44,23 @@ TEST(Lanes, CuttingForgetsWhatLiesBehind) {
   EXPECT_EQ(lanes.Holding(0, 5), Lanes::kNone);
 }
 
+// Parts of a pass take turns on two lanes; what there was before the first stays to the end.
+TEST(Lanes, PartsOfAPassLeaveTheStateFromBeforeAllOfThem) {
+  Lanes lanes(1, LanesOfWindow(1, 4));
+  EXPECT_EQ(lanes.lanes_of_slot(), 3);
+  const int32_t before = lanes.Claim(0, 0);
+  lanes.Set(0, before, 20);
+  for (const int32_t length : {20, 52, 84, 116, 148}) {
+    int32_t claimed = Lanes::kNone;
+    lanes.Claim(0, length, {&claimed, 1}, 20);
+    EXPECT_NE(claimed, before) << length;
+    EXPECT_NE(claimed, lanes.Holding(0, length)) << length;
+    lanes.Set(0, claimed, length + 32);
+  }
+  EXPECT_EQ(lanes.Holding(0, 20), before);
+  lanes.Cut(0, 20);
+  EXPECT_EQ(lanes.Keepable(0, 200), 20);
+}
+
 }  // namespace
 }  // namespace bloomery::memory
