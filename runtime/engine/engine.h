@@ -53,7 +53,7 @@ struct DraftOptions {
 
 struct EngineOptions {
   int32_t batch_rows = 2048;  // -b: prompt rows between two Progress events; bounds a pass as well
-  int32_t ubatch_rows = 512;  // -ub: rows of one pass (the runner's rows_max bounds it too)
+  int32_t ubatch_rows = 512;  // rows of one pass (the runner's rows_max bounds it too)
   int32_t n_predict = -1;     // -n: for requests that ask -1; -1 is unbounded
   int32_t queue_max = limits::kQueuedRequestsMax;  // requests that wait for a slot
   // What a pass may take, in milliseconds, in which a prompt is read while streams wait for their

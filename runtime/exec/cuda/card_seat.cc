@@ -625,7 +625,7 @@ void CardSeat::StartPart(Programs programs, const PassPart& part) {
     }
     stage.BringIn(ready.program, stages_, made_, part);
     if (observer_ != nullptr) {
-      stage.RunObserved(ready.program, part.rows, may_seat_, check, observer_);
+      stage.RunObserved(ready.program, part, may_seat_, check, observer_);
     } else if (one_by_one) {
       stage.RunLaunches(ready.program, part.rows, may_seat_, check);
     } else {

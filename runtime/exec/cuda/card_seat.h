@@ -1,8 +1,9 @@
 // A seat whose model lies on cards: one stage a card (card_stage.h), most often one. A pass is a
-// graph a stage: the rows' words are copied to the card, the program's launches run, and what the
-// host needs comes back (what failed, the best logits of each row); whole rows of logits are
-// fetched where they are asked for. After loading a pass allocates nothing, and nothing of it is
-// enqueued but those graphs and the rows that cross from card to card.
+// graph a stage, and a large one on several cards parts of that (PassPart), so that all cards are
+// at work: the rows' words are copied to the card, the program's launches run, and what the host
+// needs comes back (what failed, the best logits of each row); whole rows of logits are fetched
+// where they are asked for. After loading a pass allocates nothing, and nothing of it is enqueued
+// but those graphs and the rows that cross from card to card.
 #pragma once
 
 #include <algorithm>

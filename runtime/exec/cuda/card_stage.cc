@@ -340,10 +340,13 @@ void CardStage::RunLaunches(const CardProgram& program, int32_t rows, bool seats
   if (rung > served) serve();
 }
 
-void CardStage::RunObserved(const CardProgram& program, int32_t rows, bool seats,
+void CardStage::RunObserved(const CardProgram& program, const PassPart& part, bool seats,
                             const Check& check, StepObserver* observer) {
+  // Nothing of the pass ran before it: no earlier part, and no earlier stage, which would have made
+  // what this one brings in.
+  const bool first = part.number == 0 && program.imports().empty();
   std::vector<std::unique_ptr<CardEvent>> events;
-  RunLaunches(program, rows, seats, check, [&] {
+  RunLaunches(program, part.rows, seats, check, [&] {
     events.push_back(std::make_unique<CardEvent>(cudaEventDefault));
     CheckCuda(cudaEventRecord(events.back()->get(), stream()), "timing a pass");
   });
@@ -355,7 +358,7 @@ void CardStage::RunObserved(const CardProgram& program, int32_t rows, bool seats
     const CardStep& step = program.steps()[i];
     observer->StepDone({.op = step.op,
                         .layer = step.layer,
-                        .first = i == 0 && program.imports().empty(),  // no stage ran before
+                        .first = first && i == 0,
                         .tasks = 1,
                         .seconds = static_cast<double>(milliseconds) * 1e-3});
   }

@@ -135,7 +135,7 @@ class CardStage {
       const CardProgram& program, int32_t rows, bool seats, const Check& check,
       const std::function<void()>& mark = [] {});
   // The same, each launch between two events, and waits for the end.
-  void RunObserved(const CardProgram& program, int32_t rows, bool seats, const Check& check,
+  void RunObserved(const CardProgram& program, const PassPart& part, bool seats, const Check& check,
                    StepObserver* observer);
   void EnqueueOut(const CardProgram& program, const PassPart& part) const;
   void MarkDone() const;
