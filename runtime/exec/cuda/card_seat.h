@@ -93,6 +93,8 @@ class CardSeat : public Seat {
   uint64_t LogitRowBytes() const {
     return static_cast<uint64_t>(limits_.vocabulary) * sizeof(float);
   }
+  // Rows of a pass whose logits may be wanted: of every row up to so many.
+  static int32_t LogitRowsOf(int32_t rows);
   // Rows of logits that slots may draw from after a pass of so many rows, drafts counted.
   int32_t TopRows(int32_t rows) const {
     const int32_t drawn = std::max(
