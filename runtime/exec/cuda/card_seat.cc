@@ -116,6 +116,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   std::vector<memory::CardRoom> rooms;
   for (const CardInfo& card : cards) rooms.push_back(RoomOf(card, options));
   const std::vector<memory::PlaneSpec> planes = PlanesOf(description_);
+  limits_.rows_max = part_rows_ * PartsOf(options, cards.size(), false);  // planes grow with it
   const std::vector<memory::LayerRange> layers = CutLayers(
       options, description_, rooms, [&](uint32_t weight) { return whole.place(weight).bytes; },
       [&](uint32_t plane) {
