@@ -1,6 +1,9 @@
-// Text as people write it between commas. Pure.
+// Text as people write it between commas, in flags and in the heads of requests: what the blanks
+// around a part are, for everyone the same. Pure: views into what was given, nothing is copied; no
+// bytes but spaces and tabs are looked at.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 namespace bloomery {
