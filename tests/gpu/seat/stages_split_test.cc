@@ -94,6 +94,27 @@ TEST(CardStages, ResidencyOverThreeStagesMovesInEveryBankAndTheBitsStay) {
   }
 }
 
+// A copy that fails on the first card: the second one's expert lands all the same.
+TEST(CardStages, AMoveThatFailsOnOneCardDoesNotKeepThoseOfOthersFromLanding) {
+  bool fails = true;
+  exec::SeatOptions options = OnStages({3, 3}, 1, 5);
+  options.split_hooks.copy_fails = [&] { return fails; };
+  const LoadedSeat staged = LoadThroughPlugin(kSeedling.path, options);
+  exec::Seat& seat = *staged.seat;
+  seat.BeginMove({.bank = 0, .in = 10, .out = 0});
+  fails = false;
+  seat.BeginMove({.bank = 5, .in = 11, .out = 1});
+  const Refusal refusal = RefusalOf([&] { seat.LandMoves(true); });
+  EXPECT_EQ(refusal.kind, ErrorKind::kDevice);
+  EXPECT_NE(refusal.message.find("expert 10 of bank 0"), std::string::npos) << refusal.message;
+  EXPECT_EQ(seat.FramesOf(0)[10], -1);
+  EXPECT_EQ(seat.FramesOf(5)[11], 1);
+  EXPECT_EQ(seat.FramesOf(5)[1], -1);
+  const std::vector<int32_t> ids = LongIds(60);
+  const LoadedSeat one = LoadThroughPlugin(kSeedling.path, OnOneCard());
+  EXPECT_EQ(FirstDifference(Again(seat, ids, 1), Again(*one.seat, ids, 1)), "");
+}
+
 TEST(CardStages, LayersWhoseExpertsStayWithTheHostLieBesideWholeOnes) {
   const std::vector<int32_t> ids = LongIds(120);
   const LoadedSeat one = LoadThroughPlugin(kSeedling.path, OnOneCard());
