@@ -38,7 +38,7 @@ struct SeatFlags {
   std::string delta_rule;
 };
 
-// -m, --plugin-dir, -ub, -dev, -ts, --isa (also --kernels), -ctk, -ctv, -lm, --mmap, --no-mmap,
+// -m, --plugin-dir, -ub, -b, -dev, -ts, --isa (--kernels), -ctk, -ctv, -lm, --mmap, --no-mmap,
 // --place, -ngl, -ncmoe, -ot, --card-budget, --host-budget, --residency, --routing-trace,
 // --delta-rule.
 void AddSeatFlags(Arguments& arguments, SeatFlags& flags);
