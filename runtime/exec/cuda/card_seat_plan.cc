@@ -25,10 +25,16 @@ std::vector<graph::ValueId> ValuesOf(const graph::Graph& graph,
   return values;
 }
 
-std::vector<uint32_t> MainBanks(const plugin::Description& description) {
+// Those of passes that no stage before has.
+std::vector<uint32_t> BanksLeft(const plugin::Description& description,
+                                std::span<const CardStagePlan> before) {
   std::vector<uint32_t> banks;
   for (uint32_t i = 0; i < description.banks.size(); ++i) {
-    if (description.banks[i].owner == BL_OWNER_MAIN) banks.push_back(i);
+    const auto has = [i](const CardStagePlan& plan) {
+      return std::ranges::binary_search(plan.banks, i);
+    };
+    if (description.banks[i].owner != BL_OWNER_MAIN || std::ranges::any_of(before, has)) continue;
+    banks.push_back(i);
   }
   return banks;
 }
@@ -89,9 +95,9 @@ std::vector<CardStagePlan> CardSeat::PlanStages(const SeatSource& source,
           lower.wanted.push_back(exported.name);
         }
       }
-      // One that no graph has is missed by the only stage.
-      lower.banks = plan.banks;
-      if (stages.size() == 1) lower.banks = MainBanks(description_);
+      // One that no graph has is missed by the last stage.
+      const bool last = i + 1 == stages.size();
+      lower.banks = last ? BanksLeft(description_, std::span(plans).first(i)) : plan.banks;
       plan.passes.push_back(LowerForCard(stage.graph, description_, lower));
     }
   }
@@ -104,7 +110,7 @@ std::vector<CardStagePlan> CardSeat::PlanStages(const SeatSource& source,
     if (stages == 0) last.planes[plane] = true;
     if (stages < 2) continue;
     throw Error(ErrorKind::kUnsupported, "plane '" + description_.planes[plane].name +
-                                             "' would lie on several cards; take one card");
+                                             "' would lie on several cards of --device: take one");
   }
   return plans;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/exec/cuda/card_lower.h"
+#include "runtime/exec/cuda/card_seat.h"
 #include "runtime/exec/cuda/card_stage.h"
 #include "runtime/graph/stages.h"
 #include "tests/support/refusal.h"
@@ -74,21 +75,22 @@ struct ToyLayers {
     x = g.Add(x, g.Linear(g.Reshape(mixed, {128}), layer.out));
     return experts ? Experts(g, x, layer) : x;
   }
+  void Build(sdk::Graph& g) const {
+    const sdk::Value first = g.Embed(g.Tokens(), toy.table);
+    sdk::Value x = first;
+    for (int32_t i = 0; i < kLayers; ++i) {
+      g.Layer(i);
+      x = Through(g, x, layers.at(static_cast<size_t>(i)), i != without_bank);
+    }
+    g.Layer(-1);
+    x = g.SelectRows(g.Add(x, first));
+    if (without_bank >= 0 && selected_bank) {
+      x = Experts(g, x, layers.at(static_cast<size_t>(without_bank)));
+    }
+    g.Export("logits", g.Head(g.RmsNorm(x, norm, 1e-6), toy.table));
+  }
   graph::Graph Built(int32_t rows) {
-    return toy.MakeGraph(rows, [&](sdk::Graph& g) {
-      const sdk::Value first = g.Embed(g.Tokens(), toy.table);
-      sdk::Value x = first;
-      for (int32_t i = 0; i < kLayers; ++i) {
-        g.Layer(i);
-        x = Through(g, x, layers.at(static_cast<size_t>(i)), i != without_bank);
-      }
-      g.Layer(-1);
-      x = g.SelectRows(g.Add(x, first));
-      if (without_bank >= 0 && selected_bank) {
-        x = Experts(g, x, layers.at(static_cast<size_t>(without_bank)));
-      }
-      g.Export("logits", g.Head(g.RmsNorm(x, norm, 1e-6), toy.table));
-    });
+    return toy.MakeGraph(rows, [&](sdk::Graph& g) { Build(g); });
   }
 
   // As a seat does it: the stages of a graph, what each takes, and what it is lowered to.
@@ -277,6 +279,40 @@ TEST(CardStageLowering, ABankThatTheOnlyStageHasNotIsRefusedByNumber) {
   const Refusal refusal = RefusalOf([&] { layers.Lower({3}, 8, true); });
   EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
   EXPECT_THAT(refusal.message, HasSubstr("bank 1: not all rows of a pass go through it"));
+}
+
+// A seat is only planned: that asks no driver for anything.
+Refusal SeatRefusalOf(ToyLayers& layers, size_t cards) {
+  const SeatSource source = {.plugin = "toy",
+                             .description = &layers.toy.description,
+                             .build = [&](const bl_builder& builder, const bl_build&) {
+                               sdk::Graph g(&builder);
+                               layers.Build(g);
+                             }};
+  SeatOptions options;
+  options.rows_max = 8;
+  options.slot_context = 64;
+  options.card_budget = 1;  // where nothing else refuses it
+  options.residency.trace = "picks are asked for";
+  std::vector<CardInfo> infos(cards);
+  for (size_t i = 0; i < cards; ++i) infos[i].ordinal = static_cast<int32_t>(i);
+  return RefusalOf([&] { CardSeat(layers.toy.Model(), source, options, infos); });
+}
+
+TEST(CardStageLowering, ABankThatNoStageHasIsRefusedByNumberOnAnyNumberOfCards) {
+  for (const size_t cards : {1U, 2U, 3U}) {
+    SCOPED_TRACE(cards);
+    ToyLayers layers;
+    EXPECT_EQ(SeatRefusalOf(layers, cards).kind, ErrorKind::kNoMemory);
+    for (const int32_t bank : {0, 2}) {
+      ToyLayers without;
+      without.without_bank = bank;
+      const Refusal refusal = SeatRefusalOf(without, cards);
+      EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
+      EXPECT_THAT(refusal.message, HasSubstr("bank " + std::to_string(bank) +
+                                             ": not all rows of a pass go through it"));
+    }
+  }
 }
 
 // Of several stages each is asked for the banks that it took: one of few rows is found there, too.
