@@ -136,7 +136,9 @@ void BenchThreads(const BenchFlags& flags, const std::vector<BenchCase>& cases, 
   const LoadedSeat loaded =
       LoadSeatOf(flags.seat, threads, rows_most, static_cast<int32_t>(slots_most));
   DescribeFile(*loaded.model, setting);
-  setting.kernels = loaded.seat->kernels();
+  const size_t cards = loaded.seat->placement().stages.size();
+  setting.kernels = cards > 1 ? std::to_string(cards) + " x " : "";
+  setting.kernels += loaded.seat->kernels();
   setting.threads = loaded.seat->threads();
   setting.ubatch = loaded.seat->placement().rows_max;
   setting.type_k = flags.seat.type_k;

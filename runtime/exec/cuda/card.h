@@ -6,7 +6,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <span>
@@ -178,10 +180,10 @@ struct CardChoice {
 };
 
 // What `load` makes on the cards that are named, all of them; for "auto" on the first card that
-// holds it whole, else on all that can be used together, else, where they cannot all take their
-// part, on the first that holds a split; with a warning in the log for what was tried before. What
-// is refused for want of a card's memory names who holds it. The Error of the last refusal is
-// thrown. `load` gets `may_split` as it counts for these cards.
+// holds it whole, else on as many together as can take their part, the fullest left out first,
+// whole before split, else on the first that holds a split; with a warning in the log for what was
+// tried before. What is refused for want of a card's memory names who holds it. The Error of the
+// last refusal is thrown. `load` gets `may_split` as it counts for these cards.
 template <class Loaded>
 using LoadOn = std::function<Loaded(std::span<const CardInfo> cards, bool may_split)>;
 template <class Loaded>
@@ -238,19 +240,32 @@ Loaded LoadOnCards(const CardDriver& driver, const CardChoice& choice, const Loa
   if (!choice.together) {
     if (std::optional<Loaded> loaded = on_one(false)) return std::move(*loaded);
   }
+  // All together; where that cannot be, without the one that has least free: it may be too small
+  // for its part.
   const std::vector<CardInfo> usable = UsableCards(cards, driver);
-  try {
-    return load_on(usable, choice.may_split);
-  } catch (const Error& error) {
-    // One of them may be too small for its part, or fail; or the model cannot be cut.
-    const bool of_several = error.kind() == ErrorKind::kNoMemory ||
-                            error.kind() == ErrorKind::kDevice ||
-                            error.kind() == ErrorKind::kUnsupported;
-    if (!of_several || !choice.may_split || choice.together) throw;
-    WarnNotOn(usable, error);
-    if (std::optional<Loaded> loaded = on_one(true)) return std::move(*loaded);
-    throw;
+  std::exception_ptr refusal;
+  for (const bool may_split : {false, true}) {
+    if (may_split && !choice.may_split) break;
+    std::vector<CardInfo> chosen = usable;
+    do {
+      try {
+        return load_on(chosen, may_split);
+      } catch (const Error& error) {
+        // One of them may fail, or the model cannot be cut.
+        const bool of_several = error.kind() == ErrorKind::kNoMemory ||
+                                error.kind() == ErrorKind::kDevice ||
+                                error.kind() == ErrorKind::kUnsupported;
+        if (!of_several) throw;
+        refusal = std::current_exception();
+        WarnNotOn(chosen, error);
+      }
+      chosen.erase(std::ranges::min_element(chosen, {}, &CardInfo::free_bytes));
+    } while (chosen.size() > 1);
   }
+  if (choice.may_split && !choice.together) {
+    if (std::optional<Loaded> loaded = on_one(true)) return std::move(*loaded);
+  }
+  std::rethrow_exception(refusal);
 }
 
 }  // namespace bloomery::exec

@@ -4,6 +4,7 @@
 #include <array>
 #include <climits>
 #include <cstdio>
+#include <set>
 
 #include "kernels-common/attention/cuda/rows_attention.h"
 #include "kernels-common/cpu/fp_environment.h"
@@ -78,14 +79,12 @@ void CheckPlacement(const memory::Placement& placement) {
   }
 }
 
-// "NVIDIA H200", "2 x NVIDIA H200", "NVIDIA H200, NVIDIA L4".
+// What kinds of cards they are, however many: "NVIDIA H200"; "NVIDIA H200, NVIDIA L4".
 std::string NameOf(std::span<const CardInfo> cards) {
-  const std::string& first = cards.front().name;
-  const bool same =
-      std::ranges::all_of(cards, [&](const CardInfo& it) { return it.name == first; });
-  if (same) return (cards.size() == 1 ? "" : std::to_string(cards.size()) + " x ") + first;
+  std::set<std::string> kinds;
+  for (const CardInfo& card : cards) kinds.insert(card.name);
   std::string names;
-  for (const CardInfo& card : cards) names += (names.empty() ? "" : ", ") + card.name;
+  for (const std::string& kind : kinds) names += (names.empty() ? "" : ", ") + kind;
   return names;
 }
 
@@ -116,7 +115,7 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   std::vector<memory::CardRoom> rooms;
   for (const CardInfo& card : cards) rooms.push_back(RoomOf(card, options));
   const std::vector<memory::PlaneSpec> planes = PlanesOf(description_);
-  limits_.rows_max = part_rows_ * PartsOf(options, cards.size(), false);  // planes grow with it
+  limits_.rows_max = part_rows_ * PartsOf(options, cards.size());  // planes grow with it
   const std::vector<memory::LayerRange> layers = CutLayers(
       options, description_, rooms, [&](uint32_t weight) { return whole.place(weight).bytes; },
       [&](uint32_t plane) {
@@ -139,15 +138,19 @@ CardSeat::CardSeat(const model::ModelFile& model, const SeatSource& source,
   }
   name_ = NameOf(used);
   std::vector<CardStagePlan> plans;
-  placement_ =
-      ChooseOnCards(options, description_, rooms_used, layers_used, [&](memory::Place place) {
-        const bool split = place == memory::Place::kSplit;
-        if (split) CheckSplit(description_, whole);
-        limits_.rows_max = part_rows_ * PartsOf(options, used.size(), split);
-        limits_.logit_rows_max = LogitRowsOf(limits_.rows_max);
-        plans = PlanStages(source, options, used, layers_used, whole, split);
-        return SizesToPlan(model, options, whole, plans, place);
-      });
+  // Rings and lanes grow with the parts of a pass: they give way before anything else does.
+  for (int32_t parts = PartsOf(options, used.size()); parts > 0; parts = parts > 1 ? 1 : 0) {
+    placement_ =
+        ChooseOnCards(options, description_, rooms_used, layers_used, [&](memory::Place place) {
+          const bool split = place == memory::Place::kSplit;
+          if (split) CheckSplit(description_, whole);
+          limits_.rows_max = part_rows_ * (split ? 1 : parts);
+          limits_.logit_rows_max = LogitRowsOf(limits_.rows_max);
+          plans = PlanStages(source, options, used, layers_used, whole, split);
+          return SizesToPlan(model, options, whole, plans, place);
+        });
+    if (placement_.place == memory::Place::kCard && placement_.Fits()) break;
+  }
   if (options.planned) options.planned(placement_);
   CheckPlacement(placement_);
   if (const std::string choice = placement_.Choice(); !choice.empty()) LOG(INFO) << choice;

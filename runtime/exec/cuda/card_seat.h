@@ -120,7 +120,7 @@ class CardSeat : public Seat {
     return programs == Programs::kPasses ? stage.pass(bucket) : stage.draft(bucket);
   }
   // How many parts a pass may have, where the seat lies so.
-  int32_t PartsOf(const SeatOptions& options, size_t stages, bool split) const;
+  int32_t PartsOf(const SeatOptions& options, size_t stages) const;
   // Cuts a pass into parts, and writes the words of each.
   void WriteParts(std::span<const PassRow> rows);
   CardRows WriteInputs(const CardProgram& program, const PassPart& part,

@@ -52,10 +52,9 @@ std::array<uint64_t, 3> ExpertParts(const plugin::Bank& bank, const CardWeightLa
 
 int32_t CardSeat::LogitRowsOf(int32_t rows) { return std::min(rows, limits::kCardLogitRowsMax); }
 
-// While one card is at a part, another can be at the next. Not where the host works inside of
-// passes.
-int32_t CardSeat::PartsOf(const SeatOptions& options, size_t stages, bool split) const {
-  if (stages < 2 || split || !options.observe.empty()) return 1;
+// While one card is at a part, another can be at the next.
+int32_t CardSeat::PartsOf(const SeatOptions& options, size_t stages) const {
+  if (stages < 2 || !options.observe.empty()) return 1;
   return std::max(1, std::min(options.batch_rows, limits::kUbatchRowsMax) / part_rows_);
 }
 

@@ -203,6 +203,11 @@ TEST(CardRefusals, SeveralCardsTogetherGoBeforeASplitWithTheHost) {
   EXPECT_EQ(RefusalOf([&] { WholeOrSplit(small, false); }).kind, ErrorKind::kNoMemory);
   // A card that is too small for any part does not keep the others from being used.
   EXPECT_EQ(WholeOrSplit({{.free = kGiB}, {.free = 20 * kGiB}}, true), "split on CUDA1");
+  // The whole on those that are left goes before a split, on as many as can be.
+  EXPECT_EQ(WholeOrSplit({{.free = 25 * kGiB}, {.free = kGiB}, {.free = 25 * kGiB}}, true),
+            "whole on CUDA0+CUDA2");
+  EXPECT_EQ(WholeOrSplit({{.free = kGiB}, {.free = 9 * kGiB}, {.free = 9 * kGiB}}, true),
+            "split on CUDA1+CUDA2");
 }
 
 TEST(CardRefusals, CardsThatCannotBeUsedAreLeftOutOfThoseThatAreTakenTogether) {
