@@ -138,8 +138,10 @@ if command -v compute-sanitizer >/dev/null; then
   # host that waits for it.
   step "memcheck: banks split between card and host" 150 compute-sanitizer --tool memcheck --error-exitcode 9 \
     bin/gpu_test_seat --gtest_filter='OneCard/CardSplit.PicksAreCounted*:OneCard/CardSplit.ASlotBeside*:OneCard/CardResidency.BitsStay*'
+  # Not of split banks: under the sanitizer the second stage's launch waits for the first one's end on the same
+  # card, and that for the host.
   step "memcheck: stages" 100 compute-sanitizer --tool memcheck --error-exitcode 9 bin/gpu_test_seat \
-    --gtest_filter='CardStages.TheBestLogits*:CardStages.PicksCounts*'
+    --gtest_filter='CardStages.TheBestLogits*:CardStages.PartsOfChunks*:CardStages.LogitsOfEveryPart*'
 else
   rows+=("| memcheck, racecheck | not run: there is no compute-sanitizer here | | |")
 fi

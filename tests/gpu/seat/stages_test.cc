@@ -569,7 +569,7 @@ TEST(CardStages, LogitsOfEveryPartStayUntilTheNextPass) {
   for (int32_t i = 0; i < 110; ++i) {
     rows.push_back({.slot = 3,
                     .index = i,
-                    .token = ids[static_cast<size_t>(50 + i)],
+                    .token = ids[50 + static_cast<size_t>(i)],
                     .logits = i == 40 || i == 109});
   }
   staged.seat->Run(rows);
