@@ -27,7 +27,7 @@ struct PassRow {
 // What is fixed once a seat is loaded.
 struct SeatLimits {
   int32_t slots = 0;
-  int32_t slot_context = 0;    // rows a slot can hold
+  int32_t slot_context = 0;  // rows a slot can hold
   // Rows of one pass: the ubatch, or more where the runner takes it in parts of the ubatch that
   // are under way at once.
   int32_t rows_max = 0;
