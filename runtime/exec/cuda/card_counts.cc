@@ -27,17 +27,17 @@ void CardSeat::RecordPicks(size_t rows) {
 }
 
 // What one row picks is known; what several do, their launches count on the card.
-void CardSeat::CountPass(size_t rows) {
+void CardSeat::CountPass() {
   ++counters_.passes;
   for (const PassPart& part : parts_) {
     for (const auto& stage : stages_) {
       counters_.dispatches += stage->pass(part.bucket).program.steps().size();
     }
     counters_.weight_bytes_read += DenseBytes();
-  }
-  if (rows != 1) return;
-  for (const plugin::Bank& bank : description_.banks) {
-    if (bank.owner == BL_OWNER_MAIN) CountExperts(bank, bank.used, &counters_);
+    if (part.rows != 1) continue;
+    for (const plugin::Bank& bank : description_.banks) {
+      if (bank.owner == BL_OWNER_MAIN) CountExperts(bank, bank.used, &counters_);
+    }
   }
 }
 

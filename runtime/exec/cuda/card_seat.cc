@@ -366,7 +366,7 @@ void CardSeat::Run(std::span<const PassRow> rows) {
     throw;
   }
   ran_ = true;
-  CountPass(rows.size());
+  CountPass();
   for (const PassRow& row : rows) rows_->SetLength(row.slot, row.index + 1);
   RecordPicks(rows.size());
   driver().PassRan(rows, host_ == nullptr ? 0 : host_->experts().counts().seconds);

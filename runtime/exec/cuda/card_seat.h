@@ -150,7 +150,7 @@ class CardSeat : public Seat {
   // Waits for the end of a pass; of split banks no longer than the deadline, for what is left and
   // for each bank whose experts come to a card.
   void Finish(Programs programs);
-  void CountPass(size_t rows);
+  void CountPass();
   void CountExperts(const plugin::Bank& bank, uint64_t count, SeatCounters* to) const;
   // CardPicks since loading. A card's own counts wrap around: right where no expert was picked
   // 2^32 times since the last call.

@@ -605,8 +605,12 @@ TEST(CardStages, PicksOfPartsAreCountedAsThoseOfPasses) {
   const LoadedSeat one = LoadThroughPlugin(kSeedling.path, OneAfterAnother(1));
   const LoadedSeat staged = LoadThroughPlugin(kSeedling.path, InParts({2, 4}, 1, 4));
   const std::vector<int32_t> ids = IdsFor(one, 121);
-  RunAll(*one.seat, ids, kPartRows);
-  RunAll(*staged.seat, ids, 4 * kPartRows);
+  for (const size_t count : {size_t{121}, 3 * size_t{kPartRows} + 1}) {  // a last part of one row
+    one.seat->Cut(0, 0);
+    staged.seat->Cut(0, 0);
+    RunAll(*one.seat, std::span(ids).first(count), kPartRows);
+    RunAll(*staged.seat, std::span(ids).first(count), 4 * kPartRows);
+  }
   const exec::Residency a = one.seat->ReadResidency();
   const exec::Residency b = staged.seat->ReadResidency();
   ASSERT_EQ(a.banks.size(), b.banks.size());
