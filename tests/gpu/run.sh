@@ -104,7 +104,7 @@ if [ "$mode" = cards ]; then
       tokens=32 texts=2 rounds=2 host="$BLOOMERY_TEST_HOST_GIB"
     # By the flags, as a user has it.
     for device in CUDA0 "$cards" CUDA0 "$cards"; do
-      timeout 30 bin/bloomery bench -m "$model" -dev "$device" -p 512 -n 128 -np 1 -r 3 | grep '^| Q'
+      timeout 30 bin/bloomery bench -m "$model" -dev "$device" -p 512,2048 -n 128 -np 1 -r 3 | grep '^| Q'
     done
     timeout 30 bin/bloomery bench -m "$model" -dev "$cards" -ts 3,1 -p 512 -n 128 -np 1 -r 3 | grep '^| Q'
   } >"$out/bench.md" 2>"$out/bench.err"
